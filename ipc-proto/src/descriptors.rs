@@ -1,0 +1,38 @@
+//! The numbers of the descriptors that each program is started with. Everything else is closed.
+//!
+//! 0, 1 and 2 are /dev/null everywhere but where a page below says otherwise.
+
+use std::os::fd::RawFd;
+
+/// The channel to the supervisor, in launcher, proxy, broker and terminal; to the launcher in the supervisor and in
+/// anet-init.
+pub const CHANNEL: RawFd = 3;
+/// Where a program writes what goes wrong, a line each. Nobody reads it but a person.
+pub const LOG: RawFd = 4;
+
+/// anet-init: its plan, in sealed memory (`init::InitPlan`).
+pub const INIT_PLAN: RawFd = 4;
+/// anet-init: what becomes 0, 1 and 2 of the program, before it is started.
+pub const INIT_STDIO: [RawFd; 3] = [5, 6, 7];
+
+/// supervisor: its job, in sealed memory (`job::Job`).
+pub const JOB: RawFd = 5;
+/// supervisor: the channel to the proxy.
+pub const PROXY: RawFd = 6;
+/// supervisor: the run's chain, open for writing.
+pub const CHAIN: RawFd = 7;
+/// supervisor: the pipe whose words the guard understands (`job::Word`).
+pub const GUARD: RawFd = 8;
+/// supervisor: what becomes 0, 1 and 2 of the program.
+pub const STDIO: [RawFd; 3] = [9, 10, 11];
+/// supervisor: where the record goes, if somebody asked (`job::Job::record`).
+pub const RECORD: RawFd = 12;
+/// supervisor: the file that keeps the probe's result (`job::Job::probe`).
+pub const PROBE_CACHE: RawFd = 13;
+/// supervisor: the channel to the terminal process, if there is one (`job::Job::terminal`).
+pub const TERMINAL: RawFd = 14;
+/// supervisor: the run's control group, if there is one (`job::Job::control_group`).
+pub const CONTROL_GROUP: RawFd = 15;
+
+/// terminal: the operator's terminal, or what stands for it: where input is read, output and errors written.
+pub const OPERATOR: [RawFd; 3] = [5, 6, 7];

@@ -1,0 +1,110 @@
+//! Guard and supervisor: the job that the supervisor is started with, and the words it may say back.
+
+use serde::{Deserialize, Serialize};
+
+use crate::codes::Code;
+use crate::host::HostName;
+use crate::ids::RunId;
+use crate::init::{NamespaceId, ProbePlan};
+use crate::launcher::LaunchPlan;
+use crate::limits::Limits;
+use crate::terminal::TerminalMode;
+
+/// One run in the foreground: passed in sealed memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// Its name.
+    pub run: RunId,
+    /// When it was asked for, milliseconds since 1970.
+    pub started: u64,
+    /// What the record calls the agent: the command's first word without its path.
+    pub agent: String,
+    /// The host's user that the run has.
+    pub user: u32,
+    /// Who asked for it.
+    pub operator: u32,
+    /// What to start.
+    pub plan: LaunchPlan,
+    /// The allowed hosts.
+    pub hosts: Vec<HostName>,
+    /// What holds.
+    pub limits: Limits,
+    /// How far it may reach.
+    pub budget: Budget,
+    /// What the sandbox has to show first; none: it did so a short time ago.
+    pub probe: Option<ProbeJob>,
+    /// Known before the start; told once, and part of the record.
+    pub warnings: Vec<Code>,
+    /// Whether a record is wanted.
+    pub record: bool,
+    /// Whether there is a control group for the run.
+    pub control_group: bool,
+    /// The terminal, if there is one.
+    pub terminal: Option<TerminalMode>,
+    /// No summary at the end.
+    pub quiet: bool,
+    /// Only the probe: nothing else is started (`anet doctor`).
+    pub probe_only: bool,
+}
+
+/// A probe that comes before the run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProbeJob {
+    /// Its name: it is a run like any other to the launcher.
+    pub run: RunId,
+    /// What it tries.
+    pub plan: ProbePlan,
+    /// What the result holds for: written in front of it.
+    pub key: String,
+    /// Namespaces of the guard.
+    pub outside: Vec<NamespaceId>,
+}
+
+/// How far a run may reach (BUD-1); none: not bounded by a budget.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Budget {
+    /// Distinct destinations.
+    pub destinations: Option<u64>,
+    /// Bytes outward.
+    pub bytes_out: Option<u64>,
+    /// Milliseconds from the start.
+    pub window: Option<u64>,
+}
+
+impl Budget {
+    /// What a run of somebody untrusted has (BUD-3).
+    #[must_use]
+    pub fn untrusted(wall_clock: Option<u64>) -> Budget {
+        Budget { destinations: Some(16), bytes_out: Some(32 * 1024 * 1024), window: wall_clock }
+    }
+}
+
+/// What the supervisor may say to the guard, one byte each. There is no other word, and no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// The program stopped: stop, so that the shell which started anet sees it.
+    Stop,
+    /// The run is under way: from now on signals are passed on.
+    Started,
+}
+
+impl Word {
+    /// The word as a byte.
+    #[must_use]
+    pub fn byte(self) -> u8 {
+        match self {
+            Word::Stop => b'T',
+            Word::Started => b'S',
+        }
+    }
+
+    /// The word of that byte.
+    #[must_use]
+    pub fn parse(byte: u8) -> Option<Word> {
+        match byte {
+            b'T' => Some(Word::Stop),
+            b'S' => Some(Word::Started),
+            _ => None,
+        }
+    }
+}
