@@ -1,0 +1,6 @@
+//! The system calls that no crate offers safely, each behind a safe function.
+#![allow(unsafe_code)]
+
+pub mod signal;
+pub mod spawn;
+pub mod wait;
