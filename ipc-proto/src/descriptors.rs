@@ -36,3 +36,6 @@ pub const CONTROL_GROUP: RawFd = 15;
 
 /// terminal: the operator's terminal, or what stands for it: where input is read, output and errors written.
 pub const OPERATOR: [RawFd; 3] = [5, 6, 7];
+/// terminal: our ends of the pipes that stand for the run's 0, 1 and 2 where those are no pseudo-terminal although
+/// the operator's are terminals (`terminal::TerminalMode`).
+pub const RUN_PIPES: [RawFd; 3] = [8, 9, 10];

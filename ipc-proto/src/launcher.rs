@@ -12,6 +12,17 @@ use crate::codes::Code;
 use crate::ids::RunId;
 use crate::init::{Exit, NamespaceId, ProbeFailure, Purpose};
 
+/// HOME inside the sandbox.
+pub const INSIDE_HOME: &str = "/home/anet";
+/// TMPDIR inside the sandbox.
+pub const INSIDE_TEMPORARY: &str = "/tmp";
+/// The work directory inside the sandbox, unless the operator named one, which keeps its own name.
+pub const INSIDE_WORK: &str = "/work";
+/// PATH inside the sandbox.
+pub const INSIDE_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The user and group inside the sandbox.
+pub const INSIDE_USER: u32 = 1000;
+
 /// The longest text of a failure, in bytes.
 pub const MAX_TEXT: usize = 1024;
 

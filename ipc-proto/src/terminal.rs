@@ -23,7 +23,8 @@ pub struct TerminalMode {
 /// Supervisor to terminal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToTerminal {
-    /// Join (one descriptor: the outer end of the run's pseudo-terminal).
+    /// Join (one descriptor: the outer end of the run's pseudo-terminal; /dev/null where the run has none and is
+    /// joined by the pipes that the process was started with).
     Attach(TerminalMode),
     /// The program stopped: give the operator's terminal back.
     Suspend,
