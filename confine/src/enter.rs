@@ -1,8 +1,14 @@
 //! From a started process to a confined one.
 
+use std::fmt;
 use std::os::fd::BorrowedFd;
 
-use crate::manifest::Role;
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+use crate::manifest::{Limit, Role, privileges};
+use crate::{landlock, seccomp, sys};
 
 /// What a role's Landlock rules name at run time; nothing for most roles.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,41 +19,130 @@ pub struct Paths<'a> {
     pub readable: &'a [BorrowedFd<'a>],
 }
 
-/// What holds now.
+/// What holds now. Its text is one line for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// Which role was entered.
     pub role: Role,
+    /// The capabilities that are left.
+    pub capabilities: CapabilitySet,
+    /// Whether the bounding set was emptied too: only a process with CAP_SETPCAP can do that.
+    pub bounded: bool,
     /// The kernel's Landlock level, 0 for none.
     pub landlock_abi: u8,
     /// What the manifest wants of Landlock and this kernel does not have.
     pub landlock_missing: Vec<&'static str>,
 }
 
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} confined: capabilities {:#x}", self.role, self.capabilities.bits())?;
+        write!(f, ", Landlock ABI {}", self.landlock_abi)?;
+        if !self.landlock_missing.is_empty() {
+            write!(f, " (the kernel lacks: {})", self.landlock_missing.join(", "))?;
+        }
+        f.write_str(", system calls filtered")
+    }
+}
+
 /// Why a process could not be confined. It must end then: nothing runs with more than its manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// seccomp and Landlock confine one thread: another one would stay free.
-    #[error("{role} cannot be confined: it already has more than one thread; report this as a defect of anet")]
+    #[error(
+        "the {role} has more than one thread and cannot be confined: this is a defect of anet, report it"
+    )]
     Threads {
         /// The role.
         role: Role,
     },
     /// A step failed.
-    #[error("{what} failed ({errno}); the kernel must be Linux 5.15 or newer with seccomp filters")]
+    #[error("{what} failed ({errno}): anet needs Linux 5.15 or newer with seccomp filters")]
     Step {
         /// What was being done.
         what: &'static str,
         /// The kernel's answer.
-        errno: rustix::io::Errno,
+        errno: Errno,
     },
-    /// A Landlock step failed.
-    #[error("Landlock could not be entered ({0}); the kernel offers it and refuses it: report this with its version")]
+    /// A Landlock step failed although the kernel offers it.
+    #[error("entering the Landlock domain failed ({0}): report this, with the kernel's version")]
     Landlock(#[from] ::landlock::RulesetError),
 }
 
-/// Gives up everything that the manifest does not grant to `role`.
+/// Gives up everything that the manifest does not grant to `role`, for good.
+///
+/// To be called once, first thing in `main`, when everything is open that only an unconfined process may open, and before
+/// the first thread. On an error the process must end.
+///
+/// The order: each step is one that the next cannot undo and does not need. The memory is closed to neighbours first, so
+/// that from then on nobody of the same user can be inside while the rest is given up. Capabilities go before
+/// `no_new_privs`, which needs none. Landlock and seccomp need `no_new_privs`. seccomp is last, because it forbids all of
+/// these steps. A second call would fail at seccomp's list (or, for the roles with a deny list, only add the same again).
 pub fn enter(role: Role, paths: &Paths<'_>) -> Result<Report, Error> {
-    let _ = paths;
-    Ok(Report { role, landlock_abi: crate::landlock::abi(), landlock_missing: Vec::new() })
+    let wanted = privileges(role);
+    if !sys::is_single_threaded() {
+        return Err(Error::Threads { role });
+    }
+    if !wanted.dumpable {
+        // Undone by exec and by a change of user: this is after both.
+        set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(step("closing its memory to others"))?;
+    }
+    wanted.limits.iter().try_for_each(limit)?;
+    let (capabilities, bounded) = drop_capabilities(wanted.capabilities)?;
+    if wanted.no_new_privs {
+        rustix::thread::set_no_new_privs(true).map_err(step("setting no_new_privs"))?;
+    }
+    let landlock_abi = landlock::abi();
+    let landlock_missing = match &wanted.landlock {
+        Some(domain) => {
+            landlock::restrict(domain, paths)?;
+            landlock::missing(domain, landlock_abi)
+        }
+        None => Vec::new(),
+    };
+    seccomp::install(role)?;
+    Ok(Report { role, capabilities, bounded, landlock_abi, landlock_missing })
+}
+
+fn step(what: &'static str) -> impl FnOnce(Errno) -> Error {
+    move |errno| Error::Step { what, errno }
+}
+
+fn limit(limit: &Limit) -> Result<(), Error> {
+    // Raising a hard limit needs a capability; a lower one than the manifest's is nobody's harm.
+    let old = getrlimit(limit.resource);
+    let value = Some(old.maximum.map_or(limit.at_most, |maximum| maximum.min(limit.at_most)));
+    setrlimit(limit.resource, Rlimit { current: value, maximum: value })
+        .map_err(step("setting a resource limit"))
+}
+
+/// Keeps what is both held and granted. Says what that is, and whether the bounding set has nothing else either.
+fn drop_capabilities(granted: CapabilitySet) -> Result<(CapabilitySet, bool), Error> {
+    let held = rustix::thread::capabilities(None).map_err(step("asking for its capabilities"))?;
+    let bounded = held.effective.contains(CapabilitySet::SETPCAP);
+    if bounded {
+        drop_bounding_set(granted)?;
+    }
+    // Kernels have had the ambient set since 4.3.
+    rustix::thread::clear_ambient_capability_set().map_err(step("clearing the ambient capabilities"))?;
+    let kept = held.permitted & granted;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets).map_err(step("dropping capabilities"))?;
+    Ok((kept, bounded))
+}
+
+fn drop_bounding_set(granted: CapabilitySet) -> Result<(), Error> {
+    for number in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        if granted.contains(capability) {
+            continue;
+        }
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            Ok(()) => {}
+            // Beyond the kernel's last one.
+            Err(Errno::INVAL) => break,
+            Err(errno) => return Err(step("dropping the capability bounding set")(errno)),
+        }
+    }
+    Ok(())
 }

@@ -23,7 +23,9 @@ impl Signals {
     pub fn next(&self) -> Result<Option<Signal>, Errno> {
         loop {
             match self.0.read_signal() {
-                Ok(Some(info)) => return Ok(i32::try_from(info.ssi_signo).ok().and_then(|n| Signal::try_from(n).ok())),
+                Ok(Some(info)) => {
+                    return Ok(i32::try_from(info.ssi_signo).ok().and_then(|n| Signal::try_from(n).ok()));
+                }
                 Ok(None) => return Ok(None),
                 Err(Errno::EINTR) => {}
                 Err(errno) => return Err(errno),

@@ -1,0 +1,62 @@
+//! The guard starts the other processes, waits and ends them. It enters this filter when all are started, so what they need
+//! (mounts, sockets, programs) is not its own any more. It can still start a process and send signals.
+
+use super::super::rule::{Action, ENOSYS, List, Rule, absent, refuse};
+
+const RULES: &[Rule] = &[
+    refuse("acct", "no task of it"),
+    refuse("add_key", "the kernel's key store"),
+    refuse("bpf", "programs in the kernel"),
+    refuse("chroot", "no task of it"),
+    refuse("clock_settime", "the host's clock"),
+    refuse("delete_module", "kernel modules"),
+    refuse("finit_module", "kernel modules"),
+    refuse("fsconfig", "mounts"),
+    refuse("fsmount", "mounts"),
+    refuse("fsopen", "mounts"),
+    refuse("fspick", "mounts"),
+    refuse("init_module", "kernel modules"),
+    absent("io_uring_enter", "calls that no filter sees"),
+    absent("io_uring_register", "calls that no filter sees"),
+    absent("io_uring_setup", "calls that no filter sees"),
+    refuse("ioperm", "the host's input and output ports"),
+    refuse("iopl", "the host's input and output ports"),
+    refuse("kcmp", "compares what other processes hold"),
+    refuse("kexec_file_load", "another kernel"),
+    refuse("kexec_load", "another kernel"),
+    refuse("keyctl", "the kernel's key store"),
+    refuse("mount", "mounts"),
+    refuse("mount_setattr", "mounts"),
+    refuse("move_mount", "mounts"),
+    refuse("open_by_handle_at", "files beside every mount and right"),
+    refuse("open_tree", "mounts"),
+    refuse("open_tree_attr", "mounts"),
+    refuse("perf_event_open", "samples of other processes"),
+    refuse("pidfd_getfd", "takes descriptors out of other processes"),
+    refuse("pivot_root", "mounts"),
+    refuse("process_madvise", "the memory of other processes"),
+    refuse("process_vm_readv", "the memory of other processes"),
+    refuse("process_vm_writev", "the memory of other processes"),
+    refuse("ptrace", "other processes as a whole"),
+    refuse("quotactl", "quotas of the host's file systems"),
+    refuse("quotactl_fd", "quotas of the host's file systems"),
+    refuse("reboot", "the host"),
+    refuse("request_key", "the kernel's key store"),
+    refuse("setns", "other namespaces"),
+    refuse("settimeofday", "the host's clock"),
+    refuse("socket", "the guard talks to nobody: its channels and pipes are made with socketpair and pipe"),
+    refuse("swapoff", "the host's memory"),
+    refuse("swapon", "the host's memory"),
+    refuse("syslog", "the host's kernel log"),
+    refuse("umount2", "mounts"),
+    refuse("userfaultfd", "stops the kernel in the middle of a copy"),
+];
+
+/// The guard's list.
+pub const LIST: List = List {
+    name: "guard",
+    rules: RULES,
+    otherwise: Action::Allow,
+    unknown: Action::Errno(ENOSYS),
+    foreign: Action::Errno(ENOSYS),
+};

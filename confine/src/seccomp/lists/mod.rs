@@ -1,0 +1,17 @@
+//! The lists, one a file. In each the calls are sorted, one a line, with the reason why it is there.
+//!
+//! The processes that start nothing have lists of what they may do (all else ends them by SIGSYS); those that start
+//! programs have lists of what is refused, because a filter is inherited by whatever they start.
+
+pub mod guard;
+pub mod launcher;
+pub mod proxy;
+pub mod run;
+pub mod supervisor;
+pub mod terminal;
+
+use super::rule::List;
+
+/// All of them.
+pub const ALL: &[&List] =
+    &[&guard::LIST, &supervisor::LIST, &launcher::LIST, &proxy::LIST, &terminal::LIST, &run::LIST];
