@@ -156,6 +156,11 @@ impl Limits {
         self.values.insert(name, value);
     }
 
+    /// Takes one limit away: nobody here can hold it.
+    pub fn remove(&mut self, name: LimitName) {
+        self.values.remove(&name);
+    }
+
     /// All that are set, in the order of the record.
     pub fn iter(&self) -> impl Iterator<Item = (LimitName, u64)> + '_ {
         self.values.iter().map(|(name, value)| (*name, *value))

@@ -1,0 +1,137 @@
+//! The arguments, as the contract of the command line names them. Values are kept as text here and checked in
+//! `request`, where a wrong one gets its own code and sentence.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser};
+
+/// Runs a command that you do not trust in a sandbox: no network but the hosts you allow, no files but those you name.
+#[derive(Parser, Debug)]
+#[command(name = "anet", version, arg_required_else_help = true, after_help = "Example:\n  anet run --here --allow pkg.example.com -- make test")]
+pub(crate) struct Anet {
+    /// The configuration file (default: $XDG_CONFIG_HOME/anet/anet.toml)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The node of this user
+    #[arg(long, global = true, conflicts_with = "system")]
+    pub(crate) user: bool,
+    /// The node that runs as a service
+    #[arg(long, global = true)]
+    pub(crate) system: bool,
+    /// One JSON document on standard output
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Say more
+    #[arg(short, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    #[command(subcommand)]
+    pub(crate) subcommand: Subcommand,
+}
+
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum Subcommand {
+    /// Run one command in the sandbox, in the foreground
+    Run(Box<Run>),
+    /// Check whether a sandbox can run here, and say what to do where it cannot
+    Doctor(Doctor),
+    /// Show what a run did
+    Show(Show),
+}
+
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit status: the command's own; 128+N if signal N ended it; 124 out of time; 123 memory, growth or a \
+                  budget ended it; 125 anet could not run it; 126 and 127 as a shell's.\n\nExample:\n  anet run --here \
+                  --allow pkg.example.com --record record.json -- curl -O https://pkg.example.com/file"
+)]
+pub(crate) struct Run {
+    /// Work in the current directory, read-write (default: in a fresh directory, removed at the end)
+    #[arg(long, conflicts_with = "work")]
+    pub(crate) here: bool,
+    /// Work in DIR, read-write
+    #[arg(long, value_name = "DIR")]
+    pub(crate) work: Option<PathBuf>,
+    /// Open a path for reading and writing
+    #[arg(long, value_name = "PATH")]
+    pub(crate) rw: Vec<PathBuf>,
+    /// Open a path for reading
+    #[arg(long, value_name = "PATH")]
+    pub(crate) ro: Vec<PathBuf>,
+    /// Close a path within an open one
+    #[arg(long, value_name = "PATH")]
+    pub(crate) deny: Vec<PathBuf>,
+    /// Pass a variable on, or set it
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<OsString>,
+    /// Allow a host
+    #[arg(long, value_name = "HOST")]
+    pub(crate) allow: Vec<String>,
+    /// Set up model access for an agent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// The agent's task
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) prompt: Option<String>,
+    /// The model
+    #[arg(long, value_name = "ID")]
+    pub(crate) model: Option<String>,
+    /// The model service
+    #[arg(long, value_name = "URL")]
+    pub(crate) api_base: Option<String>,
+    /// The stored credential that is the model's key
+    #[arg(long, value_name = "NAME")]
+    pub(crate) credential: Option<String>,
+    /// An srt settings file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) settings: Option<PathBuf>,
+    /// Ask about hosts that are not on the list
+    #[arg(long)]
+    pub(crate) ask: bool,
+    /// A program that is asked instead
+    #[arg(long, value_name = "ARGV")]
+    pub(crate) decider: Option<String>,
+    /// No summary of what was refused
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// End the command after TIME (500ms, 30s, 2m, 1h)
+    #[arg(long, value_name = "TIME")]
+    pub(crate) timeout: Option<String>,
+    /// With all limits and budgets of a task from somebody untrusted
+    #[arg(long)]
+    pub(crate) untrusted: bool,
+    /// A limit: memory, tasks, growth, tunnels_open, tunnels_total, tunnel_sent, tunnel_received, endpoint_connections
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) limit: Vec<String>,
+    /// A budget: destinations, bytes_out, window
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) budget: Vec<String>,
+    /// Write the run's record to FILE when it ends
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record: Option<PathBuf>,
+    /// A pseudo-terminal for the command: auto, always or never
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) tty: String,
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Exits 0 if a sandboxed command could run now.\n\nExample:\n  anet doctor --json")]
+pub(crate) struct Doctor {
+    /// Print the AppArmor profile for bubblewrap, and write no file. To remove it once installed: sudo apparmor_parser
+    /// -R /etc/apparmor.d/anet-bwrap && sudo rm /etc/apparmor.d/anet-bwrap
+    #[arg(long, conflicts_with = "explain")]
+    pub(crate) apparmor_profile: bool,
+    /// Say what a code means
+    #[arg(long, value_name = "CODE")]
+    pub(crate) explain: Option<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  anet show r01k9w3c5d8e2f4g6")]
+pub(crate) struct Show {
+    /// A run's id, as `anet run` and its record name it
+    pub(crate) id: String,
+}

@@ -1,0 +1,64 @@
+//! `anet show`: a run's chain, verified, as a person or a program reads it.
+
+use std::io::Read;
+
+use ipc_proto::{Code, RunId};
+use serde_json::{Value, json};
+use supervisor::chain::{self, Line};
+use supervisor::error::{Trouble, one_line};
+use supervisor::guard::Directories;
+
+use crate::arguments::{Anet, Show};
+
+/// The longest chain that is read, in bytes.
+const MAX_CHAIN: u64 = 256 * 1024 * 1024;
+
+/// Reads, verifies, prints.
+pub(crate) fn perform(anet: &Anet, show: &Show) -> Result<u8, Trouble> {
+    let unknown = |why: &str| Trouble::new(Code::NoSuchRun, format!("{}: {why}", one_line(&show.id)));
+    let run: RunId = show.id.parse().map_err(|error: ipc_proto::ids::RunIdError| unknown(&error.to_string()))?;
+    let path = Directories::find()?.state.join("runs").join(format!("{run}.jsonl"));
+    let mut text = Vec::new();
+    std::fs::File::open(&path)
+        .and_then(|file| file.take(MAX_CHAIN).read_to_end(&mut text))
+        .map_err(|error| unknown(&format!("{} cannot be read ({error})", path.display())))?;
+    let (lines, sealed) = chain::read(&text)
+        .map_err(|fault| Trouble::new(Code::RecordFailed, format!("{}: {fault}", path.display())))?;
+    if anet.json {
+        let records: Vec<Value> = (lines.iter())
+            .map(|line| json!({ "seq": line.seq, "time": line.time, "kind": line.kind, "body": line.body }))
+            .collect();
+        println!("{}", json!({ "run": run.to_string(), "sealed": sealed, "records": records }));
+    } else {
+        print_lines(run, &lines, sealed);
+    }
+    Ok(0)
+}
+
+fn print_lines(run: RunId, lines: &[Line], sealed: bool) {
+    let state = if sealed { "ended and sealed" } else { "still running, or cut off" };
+    println!("run {run}: {state}, {} records, the chain holds", lines.len());
+    for line in lines {
+        println!("{}  {:<16} {}", line.time, line.kind, words(line));
+    }
+}
+
+/// The part of a record that a person looks for.
+fn words(line: &Line) -> String {
+    let text = |name: &str| match line.body.get(name) {
+        Some(Value::String(text)) => one_line(text),
+        Some(Value::Null) | None => String::new(),
+        Some(other) => other.to_string(),
+    };
+    match line.kind.as_str() {
+        "run.admitted" => format!("{} as user {}", text("agent"), text("user")),
+        "egress.decided" => {
+            let moved = format!("{} bytes out, {} in", text("bytes_out"), text("bytes_in"));
+            format!("{}:{} {} {} ({}), {moved}", text("host"), text("port"), text("decision"), text("reason"), text("class"))
+        }
+        "egress.debited" => format!("{} granted: {}", text("destination"), text("granted")),
+        "egress.leased" => format!("{} bytes", text("bytes")),
+        "run.ended" => format!("exit {}", text("exit")),
+        _ => String::new(),
+    }
+}

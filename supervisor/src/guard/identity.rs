@@ -1,0 +1,123 @@
+//! Which host users anet's processes and the run have (SBX-3).
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use confine::sys::spawn::Identity;
+use ipc_proto::Code;
+
+use crate::error::Trouble;
+
+/// The user of runs, made by the package.
+const RUN_USER: &str = "anet-run";
+/// The supervisor's user, made by the package.
+const SUPERVISOR_USER: &str = "anet";
+/// The proxy's user, made by the package.
+const PROXY_USER: &str = "anet-proxy";
+/// The kernel's overflow user and group, "nobody": owns nothing.
+const NOBODY: u32 = 65_534;
+
+/// Whom each process runs as. None: as whoever started anet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identities {
+    pub(super) launcher: Option<Identity>,
+    pub(super) supervisor: Option<Identity>,
+    pub(super) proxy: Option<Identity>,
+    /// The host's user of the run.
+    pub(super) run: Identity,
+}
+
+/// Decides them for a run in `work` (none: a fresh directory).
+pub(super) fn decide(work: Option<&Path>) -> Result<Identities, Trouble> {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    if uid != 0 {
+        let own = Identity { uid, gid };
+        return Ok(Identities { launcher: None, supervisor: None, proxy: None, run: own });
+    }
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let nobody = Identity { uid: NOBODY, gid: NOBODY };
+    let run = match work {
+        // A directory that the operator names can only be used by its owner.
+        Some(directory) => owner_of(directory, &passwd)?,
+        None => named_user(&passwd, RUN_USER).unwrap_or(nobody),
+    };
+    Ok(Identities {
+        launcher: Some(run),
+        supervisor: Some(named_user(&passwd, SUPERVISOR_USER).unwrap_or(nobody)),
+        proxy: Some(named_user(&passwd, PROXY_USER).unwrap_or(nobody)),
+        run,
+    })
+}
+
+fn owner_of(directory: &Path, passwd: &str) -> Result<Identity, Trouble> {
+    let found = fs::metadata(directory)
+        .map_err(|error| Trouble::new(Code::BadPath, format!("{}: {error}", directory.display())))?;
+    if found.uid() == 0 {
+        return Err(Trouble::new(
+            Code::BadPath,
+            format!(
+                "{} belongs to root, and a run never has the host's user 0; give a directory of another user, or leave \
+                 it out for a fresh one",
+                directory.display()
+            ),
+        ));
+    }
+    // The owner's own group where it is known; the directory's may be one that means something elsewhere.
+    let gid = passwd
+        .lines()
+        .filter_map(entry)
+        .find(|(_, identity)| identity.uid == found.uid())
+        .map_or(if found.gid() == 0 { NOBODY } else { found.gid() }, |(_, identity)| identity.gid);
+    if gid == 0 {
+        return Err(Trouble::new(
+            Code::BadPath,
+            format!(
+                "{} belongs to a user whose group is root's, and a run never has the host's group 0; give a directory \
+                 of another user",
+                directory.display()
+            ),
+        ));
+    }
+    Ok(Identity { uid: found.uid(), gid })
+}
+
+/// A system user by name: only the file is asked, since a name service may hang, and none of these users comes from
+/// one. User or group 0 is never meant.
+fn named_user(passwd: &str, name: &str) -> Option<Identity> {
+    let (_, identity) = passwd.lines().filter_map(entry).find(|(found, _)| *found == name)?;
+    (identity.uid != 0 && identity.gid != 0).then_some(identity)
+}
+
+fn entry(line: &str) -> Option<(&str, Identity)> {
+    let mut fields = line.split(':');
+    let name = fields.next()?;
+    let uid = fields.nth(1)?.parse().ok()?;
+    let gid = fields.next()?.parse().ok()?;
+    Some((name, Identity { uid, gid }))
+}
+
+/// The home of the user who started anet, where HOME does not say.
+pub(super) fn home_of(uid: u32) -> Option<std::path::PathBuf> {
+    let passwd = fs::read_to_string("/etc/passwd").ok()?;
+    let line = passwd.lines().find(|line| entry(line).is_some_and(|(_, identity)| identity.uid == uid))?;
+    line.split(':').nth(5).filter(|home| home.starts_with('/')).map(Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PASSWD: &str = "root:x:0:0:root:/root:/bin/bash\nanet-run:x:991:990::/nonexistent:/usr/sbin/nologin\n\
+                          anet-proxy:x:0:990::/:/bin/sh\nbroken\nalice:x:1000:1001::/home/alice:/bin/sh\n";
+
+    /// SBX-3: a run's user is never 0, whatever the file says.
+    #[test]
+    fn user_zero_is_never_taken() {
+        assert_eq!(named_user(PASSWD, "anet-run"), Some(Identity { uid: 991, gid: 990 }));
+        assert_eq!(named_user(PASSWD, "anet-proxy"), None);
+        assert_eq!(named_user(PASSWD, "root"), None);
+        assert_eq!(named_user(PASSWD, "anet"), None);
+        assert!(owner_of(Path::new("/usr"), PASSWD).unwrap_err().sentence.contains("belongs to root"));
+    }
+}

@@ -1,0 +1,74 @@
+//! The guard: starts every process, wires their channels, waits, and ends all of them when one dies.
+//!
+//! It listens to nobody. What it knows comes from the operator's command line, configuration and file system, before
+//! the first process is started; afterwards it hears one-byte words from the supervisor and the ends of processes.
+
+mod control_group;
+mod directories;
+mod host;
+mod identity;
+mod plan;
+mod probe;
+mod processes;
+mod programs;
+mod request;
+mod terminal;
+mod watch;
+
+pub use directories::Directories;
+pub use host::{ApparmorBlock, Host};
+pub use probe::Checked;
+pub use request::{EnvOption, RunRequest, TerminalChoice, Work};
+
+use std::path::Path;
+
+use crate::config::{self, Config};
+use crate::error::{STATUS_FAILED, Trouble};
+
+/// Which configuration holds, and its text (part of what a probe's result holds for).
+///
+/// # Errors
+/// [`ipc_proto::Code::BadConfig`].
+pub fn configuration(directories: &Directories, named: Option<&Path>) -> Result<(Config, String), Trouble> {
+    match named {
+        Some(path) => config::load(path, true),
+        None => config::load(&directories.configuration.join("anet.toml"), false),
+    }
+}
+
+/// Runs one command in the foreground. The exit status of `anet run`.
+///
+/// # Errors
+/// Whatever kept it from starting; nothing was started then.
+pub fn run(request: &RunRequest) -> Result<u8, Trouble> {
+    let mut prepared = plan::prepare(request)?;
+    let processes = processes::start(&mut prepared)?;
+    warn(&prepared);
+    Ok(watch::until_the_end(processes, prepared))
+}
+
+/// What the operator should know before the command speaks.
+fn warn(prepared: &plan::Prepared) {
+    for code in prepared.job.warnings.iter().filter(|_| !prepared.job.quiet) {
+        eprintln!("anet: warning: {code}: {}", crate::explain::sentence(*code));
+    }
+}
+
+/// Tries the sandbox as a run would use it, cached or not (PRB-1).
+///
+/// # Errors
+/// What is wrong with this host, by its code.
+pub fn check(named: Option<&Path>, fresh: bool) -> Result<Checked, Trouble> {
+    let mut prepared = plan::prepare_check(named, fresh)?;
+    if let Some(at) = prepared.checked_before {
+        return Ok(Checked { at, cached: true });
+    }
+    let log = prepared.log_memory()?;
+    let processes = processes::start(&mut prepared)?;
+    let status = watch::until_the_end(processes, prepared);
+    if status == 0 {
+        return Ok(Checked { at: std::time::SystemTime::now(), cached: false });
+    }
+    debug_assert!(status == STATUS_FAILED);
+    Err(probe::read_trouble(&log))
+}

@@ -1,0 +1,78 @@
+//! What `anet run` was asked for, checked for form by the command line.
+
+use std::ffi::CString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipc_proto::HostName;
+use ipc_proto::limits::LimitName;
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    /// The configuration file, where one was named.
+    pub configuration: Option<PathBuf>,
+    /// The command and its arguments; at least one.
+    pub command: Vec<CString>,
+    /// Where it works.
+    pub work: Work,
+    /// More paths to write below.
+    pub read_write: Vec<PathBuf>,
+    /// More paths to read.
+    pub read_only: Vec<PathBuf>,
+    /// Closed paths.
+    pub deny: Vec<PathBuf>,
+    /// Variables.
+    pub environment: Vec<EnvOption>,
+    /// Allowed hosts.
+    pub hosts: Vec<HostName>,
+    /// Wall clock.
+    pub timeout: Option<Duration>,
+    /// With the limits and budgets of somebody untrusted.
+    pub untrusted: bool,
+    /// Limits by name.
+    pub limits: Vec<(LimitName, u64)>,
+    /// Distinct destinations.
+    pub budget_destinations: Option<u64>,
+    /// Bytes outward.
+    pub budget_bytes_out: Option<u64>,
+    /// Milliseconds.
+    pub budget_window: Option<u64>,
+    /// Where the record goes.
+    pub record: Option<PathBuf>,
+    /// The terminal.
+    pub terminal: TerminalChoice,
+    /// No summary.
+    pub quiet: bool,
+}
+
+/// Where a command works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// In a new directory, removed at the end.
+    Fresh,
+    /// In the current directory.
+    Here,
+    /// In this one.
+    Directory(PathBuf),
+}
+
+/// A variable of the command's environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvOption {
+    /// Passed on from the operator's.
+    Pass(String),
+    /// Set.
+    Set(String, Vec<u8>),
+}
+
+/// `--tty`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TerminalChoice {
+    /// Where one of 0, 1 and 2 is a terminal, it is the run's own pseudo-terminal instead.
+    Auto,
+    /// All three are.
+    Always,
+    /// None is: terminals are joined by pipes.
+    Never,
+}

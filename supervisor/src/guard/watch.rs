@@ -1,0 +1,179 @@
+//! Waiting, and ending: any death ends all.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use confine::Paths;
+use confine::manifest::Role;
+use confine::sys::signal::Signal;
+use confine::sys::spawn::Child;
+use confine::sys::wait::{Ask, Status, wait};
+use ipc_proto::Code;
+use ipc_proto::job::Word;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal as RawSignal, getpid, kill_process, pidfd_send_signal};
+
+use super::plan::Prepared;
+use super::processes::Processes;
+use crate::error::{STATUS_FAILED, STATUS_SIGNAL, Trouble};
+use crate::explain;
+
+/// How long the supervisor may take to write the record of a run whose process died.
+const LAST_WORDS: Duration = Duration::from_millis(1000);
+/// How often orphans are looked for, at most.
+const ROUNDS: u32 = 200;
+
+/// Waits until the run is over. The exit status of `anet run`.
+pub(super) fn until_the_end(processes: Processes, prepared: Prepared) -> u8 {
+    let status = match confine::enter(Role::Guard, &Paths::default()) {
+        Ok(_) => wait_for_end(&processes),
+        Err(error) => Err(Trouble::new(Code::NotConfined, format!("the guard could not be confined: {error}"))),
+    };
+    end_all(&processes);
+    if let Some(joined) = &prepared.terminal {
+        joined.restore();
+    }
+    match status {
+        Ok(status) => status,
+        Err(trouble) => {
+            eprintln!("anet: {trouble}");
+            STATUS_FAILED
+        }
+    }
+}
+
+fn wait_for_end(processes: &Processes) -> Result<u8, Trouble> {
+    let mut under_way = false;
+    loop {
+        let ready = sleep_until_something_happens(processes)?;
+        if ready.supervisor {
+            return supervisor_status(&processes.supervisor);
+        }
+        if let Some(name) = ready.dead {
+            return after_a_death(processes, name);
+        }
+        if ready.words {
+            hear_words(processes, &mut under_way);
+        }
+        while let Ok(Some(signal)) = processes.signals.next() {
+            if !under_way && !matches!(signal, Signal::SIGCONT | Signal::SIGTSTP | Signal::SIGTTOU) {
+                return Ok(STATUS_SIGNAL.saturating_add(u8::try_from(signal as i32).unwrap_or(0)));
+            }
+            pass_on(processes, signal);
+        }
+    }
+}
+
+struct Ready {
+    supervisor: bool,
+    dead: Option<&'static str>,
+    words: bool,
+}
+
+fn sleep_until_something_happens(processes: &Processes) -> Result<Ready, Trouble> {
+    let mut fds = vec![
+        PollFd::new(&processes.supervisor.pidfd, PollFlags::IN),
+        PollFd::new(&processes.words, PollFlags::IN),
+        PollFd::new(&processes.signals, PollFlags::IN),
+    ];
+    fds.extend(processes.others.iter().map(|(_, child)| PollFd::new(&child.pidfd, PollFlags::IN)));
+    loop {
+        match poll(&mut fds, None) {
+            Ok(_) => break,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(Trouble::new(Code::ProcessDied, format!("the guard cannot wait ({errno})"))),
+        }
+    }
+    let is = |index: usize| fds.get(index).is_some_and(|fd| fd.revents().contains(PollFlags::IN));
+    let dead = processes.others.iter().enumerate().find(|(index, _)| is(index + 3)).map(|(_, (name, _))| *name);
+    Ok(Ready { supervisor: is(0), dead, words: is(1) })
+}
+
+fn supervisor_status(supervisor: &Child) -> Result<u8, Trouble> {
+    match wait(supervisor.pidfd.as_fd(), Ask::default()) {
+        Ok(Some(Status::Exited(status))) => Ok(u8::try_from(status).unwrap_or(STATUS_FAILED)),
+        Ok(Some(Status::Killed(signal))) => Err(died("anet-supervisor", Some(signal))),
+        Ok(Some(Status::Stopped(_)) | None) | Err(_) => Err(died("anet-supervisor", None)),
+    }
+}
+
+/// One of the others died first. The supervisor, who hears of it by its channel, writes the record; we end the rest.
+fn after_a_death(processes: &Processes, name: &'static str) -> Result<u8, Trouble> {
+    for (_, child) in &processes.others {
+        let _ = pidfd_send_signal(&child.pidfd, RawSignal::KILL);
+    }
+    let deadline = Instant::now() + LAST_WORDS;
+    let mut fds = [PollFd::new(&processes.supervisor.pidfd, PollFlags::IN)];
+    while let Some(left) = deadline.checked_duration_since(Instant::now()) {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut fds, Some(&timeout)) {
+            Ok(0) | Err(_) => {}
+            Ok(_) => return supervisor_status(&processes.supervisor),
+        }
+    }
+    Err(died(name, None))
+}
+
+fn died(name: &str, signal: Option<i32>) -> Trouble {
+    let how = signal.map_or_else(|| format!("{name} died"), |signal| format!("{name} was ended by signal {signal}"));
+    Trouble::new(Code::ProcessDied, explain::with_detail(Code::ProcessDied, &how))
+}
+
+fn hear_words(processes: &Processes, under_way: &mut bool) {
+    let mut byte = [0u8; 1];
+    let Ok(1) = rustix::io::read(&processes.words, &mut byte) else { return };
+    let [byte] = byte;
+    match Word::parse(byte) {
+        Some(Word::Started) => *under_way = true,
+        Some(Word::Stop) => stop_ourselves(),
+        // No such word: the supervisor is not what it was.
+        None => {
+            let _ = pidfd_send_signal(&processes.supervisor.pidfd, RawSignal::KILL);
+        }
+    }
+}
+
+fn pass_on(processes: &Processes, signal: Signal) {
+    if signal == Signal::SIGTTOU {
+        return;
+    }
+    if let Some(raw) = RawSignal::from_named_raw(signal as i32) {
+        let _ = pidfd_send_signal(&processes.supervisor.pidfd, raw);
+    }
+    if signal == Signal::SIGTSTP {
+        stop_ourselves();
+    }
+}
+
+/// So that the shell which started anet sees a stopped job.
+fn stop_ourselves() {
+    let _ = kill_process(getpid(), RawSignal::STOP);
+}
+
+/// SIGKILL to everybody, until nobody is left. What the launcher started ends with its PID namespace; where it has
+/// none, orphans have become our children.
+fn end_all(processes: &Processes) {
+    let everybody = processes.others.iter().map(|(_, child)| child).chain([&processes.supervisor]);
+    for child in everybody.clone() {
+        let _ = pidfd_send_signal(&child.pidfd, RawSignal::KILL);
+    }
+    for child in everybody {
+        let _ = wait(child.pidfd.as_fd(), Ask::default());
+    }
+    for _ in 0..ROUNDS {
+        let orphans = children();
+        if orphans.is_empty() {
+            break;
+        }
+        for orphan in orphans {
+            let _ = kill_process(orphan, RawSignal::KILL);
+            let _ = rustix::process::waitpid(Some(orphan), rustix::process::WaitOptions::empty());
+        }
+    }
+}
+
+fn children() -> Vec<Pid> {
+    let path = format!("/proc/self/task/{}/children", rustix::thread::gettid().as_raw_nonzero());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw).collect()
+}

@@ -1,0 +1,186 @@
+//! How far a run may reach (BUD): a pure state machine, with no clock and no input of its own.
+//!
+//! A debit is granted whole before its effect, or not at all; exhaustion is a state that nothing leaves.
+
+use std::collections::BTreeSet;
+
+use ipc_proto::HostName;
+use ipc_proto::job::Budget;
+use ipc_proto::proxy::LEASE;
+
+/// What can run out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Dimension {
+    /// Distinct destinations.
+    Destinations,
+    /// Bytes outward.
+    BytesOut,
+    /// Time from the start.
+    Window,
+}
+
+impl Dimension {
+    /// The name that options and the record use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Dimension::Destinations => "destinations",
+            Dimension::BytesOut => "bytes_out",
+            Dimension::Window => "window",
+        }
+    }
+}
+
+/// The ledger of one run.
+#[derive(Clone, Debug)]
+pub struct Ledger {
+    budget: Budget,
+    destinations: BTreeSet<HostName>,
+    /// Granted and not given back, in bytes.
+    leased: u64,
+    exhausted: Option<Dimension>,
+}
+
+impl Ledger {
+    /// A run that has spent nothing.
+    #[must_use]
+    pub fn new(budget: Budget) -> Ledger {
+        Ledger { budget, destinations: BTreeSet::new(), leased: 0, exhausted: None }
+    }
+
+    /// Debits a destination; one that was debited before costs nothing. False: it is not granted, and the run ends.
+    pub fn destination(&mut self, host: &HostName) -> bool {
+        if self.exhausted.is_some() {
+            return false;
+        }
+        if self.destinations.contains(host) {
+            return true;
+        }
+        if self.budget.destinations.is_some_and(|limit| self.destinations.len() as u64 >= limit) {
+            self.exhausted = Some(Dimension::Destinations);
+            return false;
+        }
+        self.destinations.insert(host.clone());
+        true
+    }
+
+    /// Leases bytes that are about to leave, as many as are given at once and still left. None: bytes are not bounded.
+    /// 0: there are none left, and the run ends, since somebody waits to send more.
+    pub fn lease(&mut self) -> Option<u64> {
+        let limit = self.budget.bytes_out?;
+        if self.exhausted.is_some() {
+            return Some(0);
+        }
+        let grant = LEASE.min(limit.saturating_sub(self.leased));
+        if grant == 0 {
+            self.exhausted = Some(Dimension::BytesOut);
+        }
+        self.leased = self.leased.saturating_add(grant);
+        Some(grant)
+    }
+
+    /// The first lease, given ahead with the run's opening: with nothing to give, nothing is exhausted yet.
+    pub fn first_lease(&mut self) -> Option<u64> {
+        let limit = self.budget.bytes_out?;
+        let grant = LEASE.min(limit);
+        self.leased = grant;
+        Some(grant)
+    }
+
+    /// Takes back what of the last lease was not used. More than was leased is a lie: false, and nothing is changed.
+    pub fn give_back(&mut self, unused: u64) -> bool {
+        match self.leased.checked_sub(unused) {
+            Some(left) => {
+                self.leased = left;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The time of the budget is over.
+    pub fn window_over(&mut self) {
+        self.exhausted.get_or_insert(Dimension::Window);
+    }
+
+    /// What ran out, if anything did.
+    #[must_use]
+    pub fn exhausted(&self) -> Option<Dimension> {
+        self.exhausted
+    }
+
+    /// Debited destinations.
+    #[must_use]
+    pub fn destinations(&self) -> u64 {
+        self.destinations.len() as u64
+    }
+
+    /// Bytes leased and not given back.
+    #[must_use]
+    pub fn bytes_out(&self) -> u64 {
+        self.leased
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn host(index: u8) -> HostName {
+        format!("h{index}.example.com").parse().unwrap()
+    }
+
+    proptest! {
+        /// BUD-2, BUD-4: in whatever order debits come, no limit is passed by one byte or one destination, and what
+        /// is exhausted stays so.
+        #[test]
+        fn no_order_of_debits_passes_a_limit(
+            destinations in 0u64..4, bytes in 0u64..5_000_000,
+            steps in prop::collection::vec((0u8..3, 0u8..8), 0..64),
+        ) {
+            let budget = Budget { destinations: Some(destinations), bytes_out: Some(bytes), window: None };
+            let mut ledger = Ledger::new(budget);
+            let mut sent = ledger.first_lease().unwrap();
+            let mut reached = BTreeSet::new();
+            for (kind, index) in steps {
+                let before = ledger.exhausted();
+                match kind {
+                    0 => if ledger.destination(&host(index)) { reached.insert(index); },
+                    1 => sent += ledger.lease().unwrap(),
+                    _ => ledger.window_over(),
+                }
+                prop_assert!(reached.len() as u64 <= destinations);
+                prop_assert!(sent <= bytes);
+                prop_assert!(before.is_none() || ledger.exhausted() == before);
+            }
+            prop_assert_eq!(ledger.bytes_out(), sent);
+        }
+    }
+
+    /// BUD-1: the same destination is debited once; exactly the limit passes.
+    #[test]
+    fn exactly_the_limit_passes() {
+        let mut ledger = Ledger::new(Budget { destinations: Some(2), bytes_out: None, window: None });
+        assert!(ledger.destination(&host(1)) && ledger.destination(&host(1)) && ledger.destination(&host(2)));
+        assert_eq!(ledger.exhausted(), None);
+        assert!(!ledger.destination(&host(3)));
+        assert_eq!(ledger.exhausted(), Some(Dimension::Destinations));
+        assert!(!ledger.destination(&host(1)), "nothing is granted after the end");
+        assert_eq!(ledger.lease(), None, "bytes are not bounded");
+    }
+
+    /// BUD-2: unused bytes come back, more than was leased does not.
+    #[test]
+    fn only_what_was_leased_comes_back() {
+        let mut ledger = Ledger::new(Budget { destinations: None, bytes_out: Some(10), window: None });
+        assert_eq!(ledger.first_lease(), Some(10));
+        assert!(!ledger.give_back(11));
+        assert!(ledger.give_back(4));
+        assert_eq!(ledger.bytes_out(), 6);
+        assert_eq!(ledger.lease(), Some(4));
+        assert_eq!(ledger.exhausted(), None);
+        assert_eq!(ledger.lease(), Some(0));
+        assert_eq!(ledger.exhausted(), Some(Dimension::BytesOut));
+    }
+}

@@ -1,0 +1,58 @@
+//! One run in the foreground, decided step by step.
+
+mod egress;
+mod probe;
+mod serve;
+mod summary;
+
+pub use probe::{FILE_LIMIT as PROBE_FILE_LIMIT, remembered as probe_remembered};
+pub use serve::{Ends, Foreground};
+
+use ipc_proto::{ChannelError, Code};
+
+use crate::error::Trouble;
+
+/// Why a run cannot go on. Whatever it is, everything of the run ends with it.
+#[derive(Debug, thiserror::Error)]
+pub enum Fatal {
+    /// A channel broke, or carried what does not belong there.
+    #[error(transparent)]
+    Channel(#[from] ChannelError),
+    /// A plan could not be passed.
+    #[error(transparent)]
+    Bulk(#[from] ipc_proto::bulk::BulkError),
+    /// The other end of a channel is gone.
+    #[error("{0} ended; the run was ended with it")]
+    Gone(&'static str),
+    /// A step took longer than it ever does.
+    #[error("{0}; the run was ended")]
+    Late(&'static str),
+    /// The evidence cannot be written.
+    #[error("the run's chain or record cannot be written ({0}); see the free space of the state directory")]
+    Evidence(#[from] std::io::Error),
+    /// The system refused something else.
+    #[error("{what}: {errno}")]
+    System {
+        /// What was being done.
+        what: &'static str,
+        /// The kernel's answer.
+        errno: rustix::io::Errno,
+    },
+    /// The sandbox cannot be used, said with its own code.
+    #[error("{}", .0.sentence)]
+    Unavailable(Trouble),
+}
+
+impl Fatal {
+    /// The code to print in front of it.
+    #[must_use]
+    pub fn code(&self) -> Code {
+        match self {
+            Fatal::Channel(_) | Fatal::Bulk(_) | Fatal::Gone(_) | Fatal::Late(_) | Fatal::System { .. } => {
+                Code::ProcessDied
+            }
+            Fatal::Evidence(_) => Code::RecordFailed,
+            Fatal::Unavailable(trouble) => trouble.code,
+        }
+    }
+}

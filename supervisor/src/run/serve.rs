@@ -1,0 +1,790 @@
+//! The life of one run: probe, start, open, run, end. One function a step, one handler a channel; whatever does not
+//! belong to the step at hand ends everything.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant, SystemTime};
+
+use confine::sys::signal::{Signal, Signals};
+use ipc_proto::init::{Exit, Purpose};
+use ipc_proto::job::{Job, Word};
+use ipc_proto::launcher::{Endpoints, Exceeded, Failure, FromLauncher, ToLauncher, Used};
+use ipc_proto::limits::LimitName;
+use ipc_proto::proxy::{Debits, FromProxy, MAX_HOSTS_A_MESSAGE, ToProxy};
+use ipc_proto::terminal::{FromTerminal, ToTerminal};
+use ipc_proto::{Channel, ChannelError, Message, Received, bulk};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::egress::{Attempts, tunnel_limits};
+use super::{Fatal, probe, summary};
+use crate::chain::{Chain, at_unix_ms, hex, rfc3339};
+use crate::error::{Trouble, one_line};
+use crate::explain;
+use crate::ledger::Ledger;
+use crate::record::{Bound, Ended, Model, Record};
+
+/// From the plan to a sandbox that waits: bubblewrap takes milliseconds, a machine under load seconds.
+const START_TIME: Duration = Duration::from_secs(20);
+/// From the end of the command to its directories being gone: a million files take a minute.
+const END_TIME: Duration = Duration::from_secs(300);
+/// From a signal that asks the command to end until it is ended.
+const GRACE: Duration = Duration::from_secs(10);
+/// How long a decision may wait until it is on disk (EVI-1).
+const COMMIT: Duration = Duration::from_millis(100);
+
+/// The ends that the supervisor was started with.
+#[derive(Debug)]
+pub struct Ends {
+    /// To the launcher.
+    pub launcher: Channel<ToLauncher, FromLauncher>,
+    /// To the proxy.
+    pub proxy: Channel<ToProxy, FromProxy>,
+    /// To the terminal process, where there is one.
+    pub terminal: Option<Channel<ToTerminal, FromTerminal>>,
+    /// The run's chain, empty.
+    pub chain: File,
+    /// Where the guard hears its words.
+    pub guard: File,
+    /// What becomes 0, 1 and 2 of the command.
+    pub stdio: [OwnedFd; 3],
+    /// Where the record goes.
+    pub record: Option<File>,
+    /// Where the probe's result is kept.
+    pub probe_cache: Option<File>,
+    /// The control group.
+    pub control_group: Option<OwnedFd>,
+    /// Where words for the operator go.
+    pub log: File,
+    /// /dev/null, for the probe.
+    pub null: OwnedFd,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// The probe is started, and checks.
+    Probing,
+    /// The probe has reported.
+    ProbeEnding,
+    /// The run's plan is sent.
+    Starting,
+    /// The sandbox stands; proxy and terminal are being told.
+    Opening,
+    /// The command runs.
+    Running,
+    /// It has ended; the others close.
+    Ending,
+}
+
+impl Phase {
+    fn as_str(self) -> &'static str {
+        match self {
+            Phase::Probing => "the probe runs",
+            Phase::ProbeEnding => "the probe ends",
+            Phase::Starting => "the sandbox starts",
+            Phase::Opening => "the endpoints open",
+            Phase::Running => "the command runs",
+            Phase::Ending => "the run ends",
+        }
+    }
+}
+
+/// What has been said by whom.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    launcher_hello: bool,
+    proxy_hello: bool,
+    proxy_open: bool,
+    proxy_opened: bool,
+    proxy_closed: bool,
+    attached: bool,
+    attach_sent: bool,
+    finished: bool,
+    launcher_closed: bool,
+    exited: bool,
+    asked_to_end: bool,
+}
+
+/// One run in the foreground.
+#[derive(Debug)]
+pub struct Foreground {
+    job: Job,
+    ends: Ends,
+    chain: Option<Chain>,
+    signals: Signals,
+    phase: Phase,
+    told: Told,
+    ledger: Ledger,
+    attempts: Attempts,
+    used: Used,
+    ended: Option<Ended>,
+    unavailable: Option<Trouble>,
+    walls: Value,
+    stopped: bool,
+    began: Option<Instant>,
+    phase_ends: Instant,
+    wall_ends: Option<Instant>,
+    window_ends: Option<Instant>,
+    grace_ends: Option<Instant>,
+    commit_due: Option<Instant>,
+}
+
+impl Foreground {
+    /// A run that has not begun.
+    ///
+    /// # Errors
+    /// When the ends cannot be used.
+    pub fn new(job: Job, mut ends: Ends, signals: Signals) -> Result<Foreground, Fatal> {
+        let chain = Some(Chain::new(ends.chain.try_clone()?));
+        let ledger = Ledger::new(job.budget);
+        let phase = if job.probe.is_some() { Phase::Probing } else { Phase::Starting };
+        if !job.record {
+            ends.record = None;
+        }
+        Ok(Foreground {
+            job,
+            ends,
+            chain,
+            signals,
+            phase,
+            told: Told::default(),
+            ledger,
+            attempts: Attempts::default(),
+            used: Used::default(),
+            ended: None,
+            unavailable: None,
+            walls: Value::Null,
+            stopped: false,
+            began: None,
+            phase_ends: Instant::now() + START_TIME,
+            wall_ends: None,
+            window_ends: None,
+            grace_ends: None,
+            commit_due: None,
+        })
+    }
+
+    /// Runs it to its end. The exit status of `anet run`.
+    pub fn run(mut self) -> u8 {
+        match self.serve() {
+            Ok(()) => {}
+            Err(fatal) => {
+                let code = fatal.code();
+                self.say(&format!("anet: {code}: {}\n", one_line(&fatal.to_string())));
+                self.ended = Some(Ended::Failed(code));
+            }
+        }
+        match self.finish() {
+            Ok(status) => status,
+            Err(fatal) => {
+                self.say(&format!("anet: {}: {}\n", fatal.code(), one_line(&fatal.to_string())));
+                crate::error::STATUS_FAILED
+            }
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), Fatal> {
+        if self.job.probe.is_some() { self.start_probe()? } else { self.start_run()? }
+        while !self.is_over() {
+            self.wait()?;
+        }
+        match self.unavailable.take() {
+            Some(trouble) => Err(Fatal::Unavailable(trouble)),
+            None => Ok(()),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let Told { launcher_closed, proxy_open, proxy_closed, attach_sent, finished, .. } = self.told;
+        self.phase == Phase::Ending
+            && launcher_closed
+            && (!proxy_open || proxy_closed)
+            && (!attach_sent || finished)
+    }
+
+    // ---- the steps -------------------------------------------------------------------------------------------
+
+    /// PRB-1: the same sandbox, with checks in the place of the command.
+    fn start_probe(&mut self) -> Result<(), Fatal> {
+        let Some(probe) = &self.job.probe else { return Ok(()) };
+        let mut plan = self.job.plan.clone();
+        plan.run = probe.run;
+        plan.purpose = Purpose::Probe(probe.plan.clone());
+        plan.endpoints = Endpoints { egress: false, model: false };
+        plan.files.work = ipc_proto::launcher::WorkDirectory::Fresh;
+        plan.files.read_write.clear();
+        plan.files.read_only.clear();
+        plan.files.deny.clear();
+        plan.growth = None;
+        plan.memory = None;
+        plan.tasks = None;
+        let memory = bulk::seal(&plan)?;
+        let null = self.ends.null.as_fd();
+        self.ends.launcher.send(&ToLauncher::Plan(probe.run), &[memory.as_fd()])?;
+        self.ends.launcher.send(&ToLauncher::Launch(probe.run), &[null, null, null])?;
+        Ok(())
+    }
+
+    /// EVI-1: admitted, with what it may use, before anything of it happens.
+    fn start_run(&mut self) -> Result<(), Fatal> {
+        if self.job.probe_only {
+            self.phase = Phase::Ending;
+            self.told.launcher_closed = true;
+            return Ok(());
+        }
+        self.phase = Phase::Starting;
+        self.phase_ends = Instant::now() + START_TIME;
+        let run = self.job.run;
+        let memory = bulk::seal(&self.job.plan)?;
+        self.ends.launcher.send(&ToLauncher::Plan(run), &[memory.as_fd()])?;
+        if let Some(group) = &self.ends.control_group {
+            self.ends.launcher.send(&ToLauncher::ControlGroup(run), &[group.as_fd()])?;
+        }
+        let [input, output, errors] = &self.ends.stdio;
+        self.ends.launcher.send(&ToLauncher::Launch(run), &[input.as_fd(), output.as_fd(), errors.as_fd()])?;
+        // The disk works while bubblewrap does; nothing starts before Go.
+        let admitted = self.admission();
+        self.append("run.admitted", &admitted)?;
+        self.sync()
+    }
+
+    /// The sandbox stands: everybody who serves it is told, and has to say so.
+    fn open(&mut self, terminal: bool, descriptors: Vec<OwnedFd>) -> Result<(), Fatal> {
+        self.phase = Phase::Opening;
+        let run = self.job.run;
+        let mut passed = descriptors.into_iter();
+        if let Some(listener) = passed.next().filter(|_| self.job.plan.endpoints.egress) {
+            for hosts in self.job.hosts.chunks(MAX_HOSTS_A_MESSAGE) {
+                self.ends.proxy.send(&ToProxy::Hosts { run, hosts: hosts.to_vec() }, &[])?;
+            }
+            let debits = Debits {
+                destinations: self.job.budget.destinations.is_some(),
+                bytes_out: self.ledger.first_lease(),
+            };
+            let open = ToProxy::Open {
+                run,
+                hosts: u16::try_from(self.job.hosts.len()).unwrap_or(u16::MAX),
+                limits: tunnel_limits(&self.job.limits),
+                debits,
+            };
+            self.ends.proxy.send(&open, &[listener.as_fd()])?;
+            self.told.proxy_open = true;
+        }
+        if let (Some(channel), Some(mode)) = (&self.ends.terminal, self.job.terminal) {
+            let outer = if terminal { passed.next() } else { None };
+            let outer = outer.as_ref().map_or(self.ends.null.as_fd(), |outer| outer.as_fd());
+            channel.send(&ToTerminal::Attach(mode), &[outer])?;
+            self.told.attach_sent = true;
+        }
+        // The command has its own copies now; ours would keep a reader waiting for an end that never comes.
+        let null = || rustix::io::fcntl_dupfd_cloexec(&self.ends.null, 3);
+        let (a, b, c) = (null().map_err(os("dup"))?, null().map_err(os("dup"))?, null().map_err(os("dup"))?);
+        self.ends.stdio = [a, b, c];
+        self.go_if_ready()
+    }
+
+    fn go_if_ready(&mut self) -> Result<(), Fatal> {
+        let Told { proxy_open, proxy_opened, attach_sent, attached, .. } = self.told;
+        if self.phase != Phase::Opening || (proxy_open && !proxy_opened) || (attach_sent && !attached) {
+            return Ok(());
+        }
+        let walls = std::mem::take(&mut self.walls);
+        self.append("run.started", &json!({ "walls": walls }))?;
+        self.ends.launcher.send(&ToLauncher::Go(self.job.run), &[])?;
+        let now = Instant::now();
+        self.phase = Phase::Running;
+        self.began = Some(now);
+        self.wall_ends = self.job.limits.get(LimitName::WallClock).map(|ms| now + Duration::from_millis(ms));
+        self.window_ends = self.job.budget.window.map(|ms| now + Duration::from_millis(ms));
+        self.word(Word::Started)
+    }
+
+    /// The command has ended, or never began: the rest closes.
+    fn begin_ending(&mut self) -> Result<(), Fatal> {
+        if self.phase == Phase::Ending {
+            return Ok(());
+        }
+        self.phase = Phase::Ending;
+        self.phase_ends = Instant::now() + END_TIME;
+        if self.told.proxy_open {
+            self.ends.proxy.send(&ToProxy::Close { run: self.job.run }, &[])?;
+        }
+        if let Some(channel) = self.ends.terminal.as_ref().filter(|_| self.told.attach_sent) {
+            channel.send(&ToTerminal::Finish, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Ends the command for `reason`, once.
+    fn end(&mut self, reason: Ended) -> Result<(), Fatal> {
+        self.ended.get_or_insert(reason);
+        if !self.told.asked_to_end && !self.told.exited {
+            self.told.asked_to_end = true;
+            self.ends.launcher.send(&ToLauncher::End(self.job.run), &[])?;
+        }
+        Ok(())
+    }
+
+    // ---- waiting ---------------------------------------------------------------------------------------------
+
+    fn wait(&mut self) -> Result<(), Fatal> {
+        let ready = {
+            let mut fds = vec![
+                PollFd::new(&self.ends.launcher, PollFlags::IN),
+                PollFd::new(&self.ends.proxy, PollFlags::IN),
+                PollFd::new(&self.signals, PollFlags::IN),
+            ];
+            if let Some(terminal) = &self.ends.terminal {
+                fds.push(PollFd::new(terminal, PollFlags::IN));
+            }
+            let timeout = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
+            let timeout = timeout.map(|left| Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            });
+            match poll(&mut fds, timeout.as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(errno) => return Err(Fatal::System { what: "waiting", errno }),
+            }
+            fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<bool>>()
+        };
+        let is_ready = |index: usize| ready.get(index).copied().unwrap_or(false);
+        if is_ready(0) {
+            self.hear_launcher()?;
+        }
+        if is_ready(1) {
+            self.hear_proxy()?;
+        }
+        if is_ready(3) {
+            self.hear_terminal()?;
+        }
+        if is_ready(2) {
+            self.hear_signals()?;
+        }
+        self.look_at_clocks()
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let phase = (self.phase != Phase::Running).then_some(self.phase_ends);
+        let running = self.phase == Phase::Running && !self.told.asked_to_end;
+        let clocks = [self.wall_ends, self.window_ends].into_iter().flatten().filter(|_| running);
+        phase.into_iter().chain(clocks).chain(self.grace_ends).chain(self.commit_due).min()
+    }
+
+    fn look_at_clocks(&mut self) -> Result<(), Fatal> {
+        let now = Instant::now();
+        let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_over(self.commit_due) {
+            self.sync()?;
+        }
+        if self.phase != Phase::Running {
+            if self.phase_ends <= now {
+                return Err(Fatal::Late(match self.phase {
+                    Phase::Probing | Phase::ProbeEnding => "the probe of the sandbox did not end in time",
+                    Phase::Starting | Phase::Opening | Phase::Running => "the sandbox did not start in time",
+                    Phase::Ending => "the run's processes or directories could not be removed in time",
+                }));
+            }
+            return Ok(());
+        }
+        if is_over(self.grace_ends) {
+            self.grace_ends = None;
+            let signal = Ended::Signal(u8::try_from(rustix::process::Signal::KILL.as_raw()).unwrap_or(9));
+            self.end(signal)?;
+        }
+        if !self.told.asked_to_end && is_over(self.wall_ends) {
+            self.end(Ended::Limit(LimitName::WallClock.as_str()))?;
+        } else if !self.told.asked_to_end && is_over(self.window_ends) {
+            self.ledger.window_over();
+            self.end(Ended::Budget("window"))?;
+        }
+        Ok(())
+    }
+
+    // ---- hearing ---------------------------------------------------------------------------------------------
+
+    fn hear_launcher(&mut self) -> Result<(), Fatal> {
+        let (message, descriptors) = match self.ends.launcher.try_receive()? {
+            Received::Message(message, descriptors) => (message, descriptors),
+            Received::Empty => return Ok(()),
+            Received::Closed => return Err(Fatal::Gone("anet-launcher")),
+        };
+        let (job, probe) = (self.job.run, self.job.probe.as_ref().map(|probe| probe.run));
+        let phase = self.phase;
+        match &message {
+            FromLauncher::Hello { own_pid_namespace, own_network, landlock, .. }
+                if !self.told.launcher_hello =>
+            {
+                self.told.launcher_hello = true;
+                self.walls = json!({
+                    "own_pid_namespace": own_pid_namespace, "own_network": own_network, "landlock": landlock,
+                });
+                Ok(())
+            }
+            FromLauncher::Ready { run, .. } if Some(*run) == probe && phase == Phase::Probing => {
+                Ok(self.ends.launcher.send(&ToLauncher::Go(*run), &[])?)
+            }
+            FromLauncher::Ready { run, endpoints, terminal }
+                if *run == job && phase == Phase::Starting && *endpoints == self.job.plan.endpoints =>
+            {
+                self.open(*terminal, descriptors)
+            }
+            FromLauncher::Failed { run, failure } if Some(*run) == probe && phase == Phase::Probing => {
+                self.unavailable = Some(unavailable(failure));
+                self.phase = Phase::ProbeEnding;
+                Ok(())
+            }
+            FromLauncher::Failed { run, failure }
+                if *run == job && matches!(phase, Phase::Starting | Phase::Opening) =>
+            {
+                self.ended.get_or_insert(Ended::Failed(failure.code));
+                self.unavailable = Some(unavailable(failure));
+                self.begin_ending()
+            }
+            FromLauncher::Probed { run, failures } if Some(*run) == probe && phase == Phase::Probing => {
+                self.unavailable = probe::trouble(failures);
+                self.phase = Phase::ProbeEnding;
+                Ok(())
+            }
+            FromLauncher::Stopped { run, .. } if *run == job && phase == Phase::Running => self.suspend(),
+            FromLauncher::Over { run, exceeded } if *run == job && phase == Phase::Running => {
+                let limit = match exceeded {
+                    Exceeded::Growth => LimitName::Growth,
+                    Exceeded::Memory => LimitName::Memory,
+                };
+                // What is exceeded says more than the command's end, which it caused.
+                if !matches!(self.ended, Some(Ended::Limit(_) | Ended::Budget(_))) {
+                    self.ended = Some(Ended::Limit(limit.as_str()));
+                }
+                Ok(())
+            }
+            FromLauncher::Exited { run, exit }
+                if *run == job && matches!(phase, Phase::Starting | Phase::Opening | Phase::Running) =>
+            {
+                self.told.exited = true;
+                self.ended.get_or_insert(ended(*exit));
+                self.begin_ending()
+            }
+            FromLauncher::Closed { run, .. } if Some(*run) == probe && phase == Phase::ProbeEnding => {
+                self.after_probe()
+            }
+            FromLauncher::Closed { run, used } if *run == job && phase == Phase::Ending => {
+                self.used = *used;
+                self.told.launcher_closed = true;
+                Ok(())
+            }
+            FromLauncher::Hello { .. }
+            | FromLauncher::Ready { .. }
+            | FromLauncher::Failed { .. }
+            | FromLauncher::Probed { .. }
+            | FromLauncher::Stopped { .. }
+            | FromLauncher::Over { .. }
+            | FromLauncher::Exited { .. }
+            | FromLauncher::Closed { .. } => Err(self.unexpected(&message)),
+        }
+    }
+
+    fn after_probe(&mut self) -> Result<(), Fatal> {
+        if self.unavailable.is_some() {
+            self.phase = Phase::Ending;
+            self.told.launcher_closed = true;
+            return Ok(());
+        }
+        if let (Some(file), Some(probe)) = (&mut self.ends.probe_cache, &self.job.probe) {
+            let text = probe::remember(&probe.key, SystemTime::now());
+            // A result that cannot be kept costs the next run a probe, nothing else.
+            let _ = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+        }
+        self.start_run()
+    }
+
+    fn hear_proxy(&mut self) -> Result<(), Fatal> {
+        let message = match self.ends.proxy.try_receive()? {
+            Received::Message(message, _) => message,
+            Received::Empty => return Ok(()),
+            Received::Closed => return Err(Fatal::Gone("anet-proxy")),
+        };
+        let job = self.job.run;
+        let serving = self.told.proxy_opened && !self.told.proxy_closed;
+        match &message {
+            FromProxy::Hello { .. } if !self.told.proxy_hello => {
+                self.told.proxy_hello = true;
+                Ok(())
+            }
+            FromProxy::Opened { run } if *run == job && self.told.proxy_open && !self.told.proxy_opened => {
+                self.told.proxy_opened = true;
+                self.go_if_ready()
+            }
+            FromProxy::Tunnel { run, report } if *run == job && serving => {
+                if !self.attempts.report(report) {
+                    return Err(self.unexpected(&message));
+                }
+                let body = json!({
+                    "attempt": report.attempt, "host": report.host, "port": report.port, "class": report.class,
+                    "decision": report.decision, "reason": report.reason.as_str(), "addresses": report.addresses,
+                    "bytes_out": report.bytes_out, "bytes_in": report.bytes_in, "ended": report.ended,
+                });
+                self.append("egress.decided", &body)
+            }
+            FromProxy::WantDestination { run, attempt, host } if *run == job && serving => {
+                let granted = self.ledger.destination(host);
+                self.append("egress.debited", &json!({ "destination": host, "granted": granted }))?;
+                let answer = ToProxy::Destination { run: job, attempt: *attempt, granted };
+                self.ends.proxy.send(&answer, &[])?;
+                if granted { Ok(()) } else { self.exhausted() }
+            }
+            FromProxy::WantBytes { run } if *run == job && serving => {
+                let bytes = self.ledger.lease().unwrap_or(0);
+                self.append("egress.leased", &json!({ "bytes": bytes }))?;
+                self.ends.proxy.send(&ToProxy::Lease { run: job, bytes }, &[])?;
+                if bytes > 0 { Ok(()) } else { self.exhausted() }
+            }
+            FromProxy::Closed { run, totals, unused } if *run == job && serving => {
+                if self.job.budget.bytes_out.is_some() && !self.ledger.give_back(*unused) {
+                    return Err(self.unexpected(&message));
+                }
+                self.attempts.totals = *totals;
+                self.told.proxy_closed = true;
+                Ok(())
+            }
+            FromProxy::Hello { .. }
+            | FromProxy::Opened { .. }
+            | FromProxy::Tunnel { .. }
+            | FromProxy::WantDestination { .. }
+            | FromProxy::WantBytes { .. }
+            | FromProxy::Closed { .. } => Err(self.unexpected(&message)),
+        }
+    }
+
+    /// BUD-4: exhaustion is terminal.
+    fn exhausted(&mut self) -> Result<(), Fatal> {
+        match self.ledger.exhausted() {
+            Some(dimension) if self.phase == Phase::Running => self.end(Ended::Budget(dimension.as_str())),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn hear_terminal(&mut self) -> Result<(), Fatal> {
+        let Some(channel) = &self.ends.terminal else { return Ok(()) };
+        let message = match channel.try_receive()? {
+            Received::Message(message, _) => message,
+            Received::Empty => return Ok(()),
+            // Without a run attached it had nothing to do but wait.
+            Received::Closed if self.told.finished => return Ok(()),
+            Received::Closed => return Err(Fatal::Gone("anet-terminal")),
+        };
+        match &message {
+            FromTerminal::Attached if self.told.attach_sent && !self.told.attached => {
+                self.told.attached = true;
+                self.go_if_ready()
+            }
+            FromTerminal::Suspended if self.stopped => self.word(Word::Stop),
+            FromTerminal::Finished if self.phase == Phase::Ending && !self.told.finished => {
+                self.told.finished = true;
+                self.ends.terminal = None;
+                Ok(())
+            }
+            FromTerminal::Attached | FromTerminal::Suspended | FromTerminal::Finished => {
+                Err(self.unexpected(&message))
+            }
+        }
+    }
+
+    fn hear_signals(&mut self) -> Result<(), Fatal> {
+        while let Ok(Some(signal)) = self.signals.next() {
+            if self.phase != Phase::Running {
+                // The guard ends everything itself when a signal comes before the run is under way.
+                continue;
+            }
+            let number = u8::try_from(signal as i32).unwrap_or(0);
+            if signal == Signal::SIGCONT {
+                self.resume()?;
+                continue;
+            }
+            self.ends.launcher.send(&ToLauncher::Signal(self.job.run, number), &[])?;
+            let ends = matches!(signal, Signal::SIGTERM | Signal::SIGHUP)
+                || (self.job.terminal.is_none() && matches!(signal, Signal::SIGINT | Signal::SIGQUIT));
+            if ends {
+                self.grace_ends.get_or_insert(Instant::now() + GRACE);
+            }
+        }
+        Ok(())
+    }
+
+    fn suspend(&mut self) -> Result<(), Fatal> {
+        // Without a terminal a stopped command is the operator's own doing, and nobody waits in a shell for it.
+        if let Some(channel) = self.ends.terminal.as_ref().filter(|_| !self.stopped) {
+            self.stopped = true;
+            channel.send(&ToTerminal::Suspend, &[])?;
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self) -> Result<(), Fatal> {
+        if let Some(channel) = self.ends.terminal.as_ref().filter(|_| self.stopped) {
+            channel.send(&ToTerminal::Resume, &[])?;
+        }
+        self.stopped = false;
+        Ok(self.ends.launcher.send(&ToLauncher::Resume(self.job.run), &[])?)
+    }
+
+    // ---- saying ----------------------------------------------------------------------------------------------
+
+    fn unexpected<M: Message>(&self, message: &M) -> Fatal {
+        ChannelError::unexpected(message, self.phase.as_str()).into()
+    }
+
+    fn word(&mut self, word: Word) -> Result<(), Fatal> {
+        self.ends.guard.write_all(&[word.byte()]).map_err(|_| Fatal::Gone("the guard"))
+    }
+
+    fn say(&mut self, text: &str) {
+        // Where nobody can hear it there is nobody to tell that.
+        let _ = self.ends.log.write_all(text.as_bytes());
+    }
+
+    fn append(&mut self, kind: &str, body: &Value) -> Result<(), Fatal> {
+        if let Some(chain) = &mut self.chain {
+            chain.append(SystemTime::now(), kind, body)?;
+            self.commit_due.get_or_insert(Instant::now() + COMMIT);
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Fatal> {
+        self.commit_due = None;
+        match &self.chain {
+            Some(chain) => Ok(chain.sync()?),
+            None => Ok(()),
+        }
+    }
+
+    /// What a run may use, as its first line says it; of the command only size and hash (EVI-4).
+    fn admission(&self) -> Value {
+        let limits: BTreeMap<&str, u64> =
+            self.job.limits.iter().map(|(name, value)| (name.as_str(), value)).collect();
+        let mut hasher = Sha256::new();
+        let mut bytes = 0;
+        if let Purpose::Command(command) = &self.job.plan.purpose {
+            for argument in &command.argv {
+                hasher.update(argument.as_bytes_with_nul());
+                bytes += argument.as_bytes_with_nul().len();
+            }
+        }
+        json!({
+            "run": self.job.run.to_string(),
+            "agent": self.job.agent,
+            "started": rfc3339(at_unix_ms(self.job.started)),
+            "operator": self.job.operator,
+            "user": self.job.user,
+            "command": { "bytes": bytes, "sha256": hex(&hasher.finalize()) },
+            "egress_allow": self.job.hosts,
+            "limits": limits,
+            "budget": {
+                "destinations": self.job.budget.destinations,
+                "bytes_out": self.job.budget.bytes_out,
+                "window": self.job.budget.window,
+            },
+            "warnings": self.job.warnings.iter().map(|code| code.as_str()).collect::<Vec<_>>(),
+        })
+    }
+
+    /// The last of it: chain sealed, record written, the operator told.
+    fn finish(&mut self) -> Result<u8, Fatal> {
+        if self.job.probe_only {
+            return Ok(self.ended.map_or(0, Ended::exit_status));
+        }
+        let ended = self.ended.unwrap_or(Ended::Failed(ipc_proto::Code::ProcessDied));
+        let record = self.record(ended);
+        if let Some(mut chain) = self.chain.take() {
+            let body = json!({
+                "exit": record.exit, "limits": record.limits, "budget": record.budget, "model": record.model,
+                "egress": record.egress.len() as u64 + record.egress_omitted,
+                "violations": record.violations.len() as u64 + record.violations_omitted,
+                "ended": record.ended,
+            });
+            chain.append(SystemTime::now(), "run.ended", &body)?;
+            chain.seal(SystemTime::now())?;
+        }
+        if !self.job.quiet {
+            let text = summary::refusals(self.job.run, &record.egress);
+            self.say(&text);
+        }
+        if let Some(file) = &mut self.ends.record {
+            let mut text = serde_json::to_vec(&record).map_err(std::io::Error::other)?;
+            text.push(b'\n');
+            // A pipe or a terminal cannot be cut, and needs not to be.
+            let _ = file.set_len(0);
+            file.write_all(&text)?;
+        }
+        Ok(ended.exit_status())
+    }
+
+    fn record(&mut self, ended: Ended) -> Record {
+        let elapsed = self.began.map_or(0, |began| u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let totals = self.attempts.totals;
+        let used = |name: LimitName| match name {
+            LimitName::Memory => self.used.memory.unwrap_or(0),
+            LimitName::Tasks => self.used.tasks.unwrap_or(0),
+            LimitName::Growth => self.used.growth.unwrap_or(0),
+            LimitName::TunnelsOpen => totals.open,
+            LimitName::TunnelsTotal => totals.total,
+            LimitName::TunnelSent => totals.sent,
+            LimitName::TunnelReceived => totals.received,
+            LimitName::EndpointConnections => totals.connections,
+            LimitName::WallClock => elapsed,
+            LimitName::ModelRequests
+            | LimitName::RequestBody
+            | LimitName::RequestTotal
+            | LimitName::OutputTokens => 0,
+        };
+        let limits = (self.job.limits.iter())
+            .map(|(name, limit)| (name.as_str(), Bound { limit, used: used(name) }))
+            .collect();
+        let budget = [
+            ("destinations", self.job.budget.destinations, self.ledger.destinations()),
+            ("bytes_out", self.job.budget.bytes_out, self.ledger.bytes_out()),
+            ("window", self.job.budget.window, elapsed),
+        ];
+        Record {
+            run: self.job.run.to_string(),
+            agent: self.job.agent.clone(),
+            started: rfc3339(at_unix_ms(self.job.started)),
+            ended: rfc3339(SystemTime::now()),
+            exit: ended.to_json(),
+            limits,
+            budget: (budget.into_iter())
+                .filter_map(|(name, limit, used)| Some((name, Bound { limit: limit?, used })))
+                .collect(),
+            model: Model::default(),
+            egress: std::mem::take(&mut self.attempts.list),
+            egress_omitted: self.attempts.omitted,
+            violations: std::mem::take(&mut self.attempts.violations),
+            violations_omitted: self.attempts.violations_omitted,
+            warnings: self.job.warnings.iter().map(|code| code.as_str()).collect(),
+        }
+    }
+}
+
+fn ended(exit: Option<Exit>) -> Ended {
+    match exit {
+        Some(Exit::Status(status)) => Ended::Status(status),
+        Some(Exit::Signal(signal)) => Ended::Signal(signal),
+        Some(Exit::NotFound) => Ended::NotFound,
+        Some(Exit::NotExecutable) => Ended::NotExecutable,
+        // Ended with its whole sandbox, by nobody's order: somebody killed it from outside.
+        None => Ended::Signal(u8::try_from(rustix::process::Signal::KILL.as_raw()).unwrap_or(9)),
+    }
+}
+
+fn unavailable(failure: &Failure) -> Trouble {
+    Trouble::new(failure.code, explain::with_detail(failure.code, &failure.text))
+}
+
+fn os(what: &'static str) -> impl Fn(rustix::io::Errno) -> Fatal {
+    move |errno| Fatal::System { what, errno }
+}
