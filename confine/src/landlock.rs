@@ -37,8 +37,8 @@ pub fn missing(domain: &Landlock, abi: u8) -> Vec<&'static str> {
     wanted.into_iter().filter(|(wanted, since, _)| *wanted && abi < *since).map(|(_, _, name)| name).collect()
 }
 
-/// Enters a role's domain.
-pub(crate) fn restrict(domain: &Landlock, paths: &Paths<'_>) -> Result<(), RulesetError> {
+/// Enters a role's domain; [`enter`](crate::enter) does it. Needs `no_new_privs`.
+pub fn restrict(domain: &Landlock, paths: &Paths<'_>) -> Result<(), Error> {
     let mut rules = Ruleset::default();
     if domain.files == Files::Named {
         rules = rules.handle_access(AccessFs::from_all(NEWEST))?;
@@ -62,7 +62,8 @@ pub(crate) fn restrict(domain: &Landlock, paths: &Paths<'_>) -> Result<(), Rules
             rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
         }
     }
-    rules.restrict_self().map(|_| ())
+    rules.restrict_self()?;
+    Ok(())
 }
 
 /// Writing, making and removing; no device node, no command to a device, no socket of somebody else.

@@ -10,8 +10,6 @@ pub mod lists;
 pub mod rule;
 
 #[cfg(test)]
-mod interpret;
-#[cfg(test)]
 mod tests;
 
 use crate::{Error, Role, sys};
@@ -33,6 +31,7 @@ const fn i(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
 
 /// The programs for x86_64.
 #[cfg(any(test, target_arch = "x86_64"))]
+#[cfg_attr(test, allow(unreachable_pub))]
 pub(crate) mod x86_64 {
     use super::{Filter, i, lists};
     include!(concat!(env!("OUT_DIR"), "/x86_64.rs"));
