@@ -1,0 +1,33 @@
+# What can be made here. `make` alone says so.
+
+.PHONY: help build test lint fuzz bench check
+
+help:
+	@echo "make build   the release programs, in target/release"
+	@echo "make check   formatting, clippy, unit tests: seconds, for before a commit"
+	@echo "make test    every test, end to end against the release programs"
+	@echo "make lint    formatting, clippy, licences and bans"
+	@echo "make fuzz    each fuzz target for FUZZ_SECONDS (default 20)"
+	@echo "make bench   the table of costs that the README shows"
+
+build:
+	cargo build --release --workspace --bins
+
+check:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test --workspace --exclude tests
+
+test: build
+	cargo test --release --workspace
+
+lint:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo deny check licenses bans sources
+
+fuzz:
+	fuzz/run $(or $(FUZZ_SECONDS),20)
+
+bench: build
+	benches/run
