@@ -1,1 +1,31 @@
-//! e2e
+//! End-to-end tests: the release binaries, called as people call them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+
+mod attacks;
+mod directories;
+mod doctor;
+mod egress;
+mod environment;
+mod exit;
+mod hello;
+mod interactive;
+mod kill;
+mod limits;
+mod prb;
+mod programs;
+mod protected;
+mod record;
+mod streams;
+
+/// No options.
+const NONE: [&str; 0] = [];
+
+/// A word that nothing else on the machine has in its arguments.
+fn marker() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    // sleep(1) takes it as a number of seconds, longer than any test.
+    format!("98765.{}{:04}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
+}

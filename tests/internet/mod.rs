@@ -154,6 +154,16 @@ impl Internet {
         self.world.strays()
     }
 
+    /// From now on nobody can be reached at this address: the attempt fails at once.
+    pub fn unreachable(&self, address: Ipv4Addr) {
+        self.near.enter(|| namespace::ip(&format!("route add unreachable {address}/32\n"))).expect("a route");
+    }
+
+    /// From now on nobody answers at this address: the attempt waits.
+    pub fn silent(&self, address: Ipv4Addr) {
+        self.far.enter(|| namespace::ip(&format!("route add blackhole {address}/32\n"))).expect("a route");
+    }
+
     /// Puts other bytes in the place of a file of the machine, for the near side only.
     pub fn replace_file(&self, path: impl AsRef<Path>, content: &[u8]) {
         let file =
