@@ -34,7 +34,8 @@ fn extension(kind: u16, body: &[u8]) -> Vec<u8> {
 
 /// A server_name extension: entries of a type and a name.
 fn server_name(entries: &[(u8, &[u8])]) -> Vec<u8> {
-    let list: Vec<u8> = entries.iter().flat_map(|(kind, name)| [&[*kind], vector16(name).as_slice()].concat()).collect();
+    let list: Vec<u8> =
+        entries.iter().flat_map(|(kind, name)| [&[*kind], vector16(name).as_slice()].concat()).collect();
     extension(SERVER_NAME, &vector16(&list))
 }
 
@@ -112,7 +113,9 @@ pub(crate) fn bytes(kind: &str, name: &str) -> Vec<u8> {
         "no_sni" => one(usual(&VERSIONS)),
         "two_names" => one([vec![server_name(&[(0, name), (0, name)])], usual(&VERSIONS)].concat()),
         "two_extensions" => one(named(name, vec![server_name(&[(0, name)])])),
-        "second_name" => one([vec![server_name(&[(0, name), (0, b"evil.example.com")])], usual(&VERSIONS)].concat()),
+        "second_name" => {
+            one([vec![server_name(&[(0, name), (0, b"evil.example.com")])], usual(&VERSIONS)].concat())
+        }
         "empty_list" => one([vec![extension(SERVER_NAME, &vector16(&[]))], usual(&VERSIONS)].concat()),
         "empty_extension" => one([vec![extension(SERVER_NAME, &[])], usual(&VERSIONS)].concat()),
         "empty_name" => one([vec![server_name(&[(0, b"")])], usual(&VERSIONS)].concat()),
@@ -148,7 +151,9 @@ pub(crate) fn bytes(kind: &str, name: &str) -> Vec<u8> {
         "record_too_long" => record(HANDSHAKE, 0x0301, &padded(name, 16384 + 512)),
         "large" => records(&padded(name, 20_000), 16384),
         "too_large" => records(&padded(name, 64 * 1024 + 700), 16384),
-        "two_messages" => record(HANDSHAKE, 0x0301, &[plain.as_slice(), &handshake(CLIENT_HELLO, &[0; 8])].concat()),
+        "two_messages" => {
+            record(HANDSHAKE, 0x0301, &[plain.as_slice(), &handshake(CLIENT_HELLO, &[0; 8])].concat())
+        }
         "trailing" => record(HANDSHAKE, 0x0301, &[plain.as_slice(), &[0]].concat()),
         // Lengths that lie.
         "long_extensions" => lying(name, 3),
@@ -172,7 +177,8 @@ pub(crate) fn bytes(kind: &str, name: &str) -> Vec<u8> {
             one(extensions)
         }
         "tls12" => {
-            let extensions = [server_name(&[(0, name)]), extension(SIGNATURE_ALGORITHMS, &vector16(&[4, 3]))].concat();
+            let extensions =
+                [server_name(&[(0, name)]), extension(SIGNATURE_ALGORITHMS, &vector16(&[4, 3]))].concat();
             records(&message_with(0x0303, &[0xc0, 0x2f], Some(&vector16(&extensions))), 16384)
         }
         // No TLS.

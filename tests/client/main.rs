@@ -144,7 +144,8 @@ fn tunnel(proxy: &str, step: &Value, held: &mut Vec<TcpStream>) -> Value {
     let mut result = parse(&answer);
     if result["status"] != 200 {
         let (rest, closed) = read_all(&mut stream);
-        result["body"] = json!(result["body"].as_str().unwrap_or_default().to_owned() + &String::from_utf8_lossy(&rest));
+        result["body"] =
+            json!(result["body"].as_str().unwrap_or_default().to_owned() + &String::from_utf8_lossy(&rest));
         result["closed"] = json!(closed);
         return result;
     }

@@ -118,19 +118,26 @@ impl Theme<'_> {
         for (number, row) in self.rows.iter().enumerate() {
             let arguments = row.inside.as_ref().unwrap_or(&row.arguments);
             let arguments: String = arguments.iter().map(|a| format!(" '{a}'")).collect();
-            script.push_str(&format!("echo \"{number} $(./probe {}{arguments} 2>/dev/null | tail -n 1)\" ", row.name));
+            script.push_str(&format!(
+                "echo \"{number} $(./probe {}{arguments} 2>/dev/null | tail -n 1)\" ",
+                row.name
+            ));
             // The status of the probe, not of the pipe, is in its own words; a crash says nothing at all.
             script.push_str("< /dev/null\n");
         }
-        let options = ["--work".to_owned(), work.display().to_string()].into_iter().chain(self.options.clone());
+        let options =
+            ["--work".to_owned(), work.display().to_string()].into_iter().chain(self.options.clone());
         let mut call = person.sh(options, &script).timeout(Duration::from_secs(180));
         if let Some(net) = self.net {
             call = call.within(net);
         }
         let outcome = call.output();
         let text = outcome.out();
-        let lines: HashMap<usize, &str> =
-            text.lines().filter_map(|l| l.split_once(' ')).filter_map(|(n, l)| Some((n.parse().ok()?, l))).collect();
+        let lines: HashMap<usize, &str> = text
+            .lines()
+            .filter_map(|l| l.split_once(' '))
+            .filter_map(|(n, l)| Some((n.parse().ok()?, l)))
+            .collect();
         let verdict = |number: usize| {
             let line = lines.get(&number).copied().unwrap_or_default();
             let value: Value = serde_json::from_str(line).unwrap_or_default();
@@ -146,7 +153,10 @@ impl Theme<'_> {
     /// The table.
     fn judge(&self, theme: &str) {
         if harness::kind() != Harness::Root {
-            harness::skip(&format!("attacks outside ({theme})"), "the tests do not run as root; inside they are made all the same");
+            harness::skip(
+                &format!("attacks outside ({theme})"),
+                "the tests do not run as root; inside they are made all the same",
+            );
         }
         let dir = tempfile::Builder::new().prefix("anet-attack-").tempdir_in("/tmp").expect("a directory");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).expect("mode");
@@ -156,9 +166,16 @@ impl Theme<'_> {
             match verdict.status {
                 Some(0) => {}
                 Some(1) if ABSENT.iter().any(|absent| verdict.detail.ends_with(absent)) => {
-                    harness::skip(&format!("attack {} outside", row.label()), &format!("not on this kernel: {}", verdict.detail));
+                    harness::skip(
+                        &format!("attack {} outside", row.label()),
+                        &format!("not on this kernel: {}", verdict.detail),
+                    );
                 }
-                status => wrong.push(format!("outside {}: has to succeed, got {status:?} {}", row.label(), verdict.detail)),
+                status => wrong.push(format!(
+                    "outside {}: has to succeed, got {status:?} {}",
+                    row.label(),
+                    verdict.detail
+                )),
             }
         }
         for who in Who::all() {
@@ -166,8 +183,12 @@ impl Theme<'_> {
             let work = person.work_dir("work");
             for (row, verdict) in self.rows.iter().zip(self.inside(&person, &work)) {
                 if verdict.status != Some(1) {
-                    wrong.push(format!("inside ({who:?}) {}: has to be refused, got {} {}", row.label(),
-                        if verdict.status == Some(0) { "SUCCESS" } else { "a crash" }, verdict.detail));
+                    wrong.push(format!(
+                        "inside ({who:?}) {}: has to be refused, got {} {}",
+                        row.label(),
+                        if verdict.status == Some(0) { "SUCCESS" } else { "a crash" },
+                        verdict.detail
+                    ));
                 }
             }
         }
@@ -226,7 +247,8 @@ fn network() {
         .to_vec();
     let abstract_name = format!("anet-attack-{}", std::process::id());
     let _stream = net.inside(|| {
-        UnixListener::bind_addr(&UnixAddr::from_abstract_name(&abstract_name).expect("a name")).expect("a socket")
+        UnixListener::bind_addr(&UnixAddr::from_abstract_name(&abstract_name).expect("a name"))
+            .expect("a socket")
     });
     let datagram_name = format!("{abstract_name}-datagram");
     let _datagram = net.inside(|| {
@@ -243,7 +265,6 @@ fn network() {
     let mut rows = rows(&[
         "netlink_links",
         "netlink_add_link",
-        "netlink_audit",
         "vsock",
         "packet",
         "packet_datagram",
@@ -304,7 +325,9 @@ fn namespaces() {
     for name in ["unshare", "clone3"] {
         rows.push(Row::of(name, &["time"]));
     }
-    rows.extend(["mount", "pid", "net", "ipc", "uts", "cgroup", "time"].map(|kind| Row::of("setns_pidfd", &[kind])));
+    rows.extend(
+        ["mount", "pid", "net", "ipc", "uts", "cgroup", "time"].map(|kind| Row::of("setns_pidfd", &[kind])),
+    );
     for kind in ["net", "ipc", "uts", "cgroup", "pid"] {
         rows.push(Row::of("setns_file", &[kind, &format!("/proc/self/ns/{kind}")]));
     }
@@ -452,7 +475,17 @@ fn terminals() {
 #[test]
 fn devices_and_masks() {
     let mut all = rows(&["mknod_char", "mknod_block"]);
-    for device in ["/dev/kvm", "/dev/kmsg", "/dev/mem", "/dev/port", "/dev/vsock", "/dev/fuse", "/dev/net/tun", "/dev/loop-control", "/dev/console"] {
+    for device in [
+        "/dev/kvm",
+        "/dev/kmsg",
+        "/dev/mem",
+        "/dev/port",
+        "/dev/vsock",
+        "/dev/fuse",
+        "/dev/net/tun",
+        "/dev/loop-control",
+        "/dev/console",
+    ] {
         all.push(Row::of("open_device", &[device]));
     }
     for path in [
@@ -473,9 +506,9 @@ fn devices_and_masks() {
             all.push(Row::of("read_some", &[path]));
         }
     }
-    let tree = "mkdir -p tree && echo x > tree/x";
-    let _ = tree;
-    for path in ["/sys/firmware", "/sys/devices/virtual/powercap", "/sys/kernel", "/sys/fs/cgroup", "/sys/class/net"] {
+    for path in
+        ["/sys/firmware", "/sys/devices/virtual/powercap", "/sys/kernel", "/sys/fs/cgroup", "/sys/class/net"]
+    {
         all.push(Row::of("list_dir", &[path]));
     }
     for path in [
@@ -484,12 +517,17 @@ fn devices_and_masks() {
         "/proc/sys/kernel/domainname",
         "/proc/sys/vm/overcommit_memory",
         "/proc/sys/net/ipv4/ip_forward",
-        "/proc/sys/user/max_user_namespaces",
         "/proc/irq/default_smp_affinity",
     ] {
         all.push(Row::of("write_back", &[path]));
     }
-    for path in ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/proc/sys/fs/file-max", "/proc/bus/pci/devices", "/proc/fs/ext4"] {
+    for path in [
+        "/proc/sysrq-trigger",
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/fs/file-max",
+        "/proc/bus/pci/devices",
+        "/proc/fs/ext4",
+    ] {
         all.push(Row::of("open_for_writing", &[path]));
     }
     // What only some machines have: listed where there is something to list.
@@ -501,7 +539,9 @@ fn devices_and_masks() {
         }
     }
     let (present, absent): (Vec<Row>, Vec<Row>) = all.into_iter().partition(|row| {
-        row.name != "open_for_writing" || fs::metadata(&row.arguments[0]).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o222 != 0)
+        row.name != "open_for_writing"
+            || fs::metadata(&row.arguments[0])
+                .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o222 != 0)
     });
     for row in absent {
         harness::skip(&format!("attack {}", row.label()), "no writable file of that name on this machine");
@@ -529,7 +569,10 @@ fn setuid_programs() {
         let ordinary = Person::new(Who::User);
         for path in [&inside, &beside] {
             let mut outside = ordinary.command(path);
-            assert!(outside.args(["setuid_program", "inside"]).status().expect("probe").success(), "outside it is user 0");
+            assert!(
+                outside.args(["setuid_program", "inside"]).status().expect("probe").success(),
+                "outside it is user 0"
+            );
             let path = path.to_str().expect("text");
             let options = ["--work", work.to_str().expect("text"), "--ro", beside.to_str().expect("text")];
             let outcome = person.run(options, [path, "setuid_program", "inside"]).output();
@@ -547,7 +590,8 @@ fn setuid_programs() {
 fn files_outside() {
     let dir = tempfile::Builder::new().prefix("anet-outside-").tempdir_in("/tmp").expect("a directory");
     let place = |name: &str| -> PathBuf { dir.path().join(name) };
-    let open = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
+    let open =
+        |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("mode");
     open(dir.path(), 0o777);
     for name in ["write", "append", "link", "up", "hard", "delete", "mode", "over", "read"] {
         fs::write(place(name), "outside\n").expect("file");
@@ -570,7 +614,9 @@ fn files_outside() {
         Row::of("list_dir", &[dir.path().to_str().expect("text")]),
         Row::of("read_some", &["/etc/shadow"]),
         Row::of("write_file", &["/usr/local/share/anet-probe"]).outside(tmpfs),
-        Row::of("append_file", &["/etc/hostname"]).outside("mount --bind /proc/self/comm /etc/hostname || exit 9"),
+        Row::of("append_file", &["/etc/hostname"]).outside(
+            "mount -t tmpfs none /srv && cp /etc/hostname /srv/h && mount --bind /srv/h /etc/hostname || exit 9",
+        ),
         // A program of the system, by a second name where the run may write.
         Row::of("hard_link_in", &["/etc/passwd"]),
         Row::of("list_dir", &["/root"]),
@@ -581,7 +627,17 @@ fn files_outside() {
     // Inside first, while everything is as it was: the outside runs are meant to leave traces.
     let theme = Theme { rows, net: None, options: Vec::new() };
     let snapshot = || {
-        let mut all: Vec<_> = fs::read_dir(dir.path()).expect("directory").flatten().map(|e| (e.path(), fs::read(e.path()).expect("file"), e.metadata().expect("metadata").permissions().mode())).collect();
+        let mut all: Vec<_> = fs::read_dir(dir.path())
+            .expect("directory")
+            .flatten()
+            .map(|e| {
+                (
+                    e.path(),
+                    fs::read(e.path()).expect("file"),
+                    e.metadata().expect("metadata").permissions().mode(),
+                )
+            })
+            .collect();
         all.sort();
         all
     };

@@ -89,7 +89,10 @@ fn root_cannot_give_a_directory_of_its_own() {
     let person = Person::new(Who::Root);
     let dir = person.path("roots");
     fs::create_dir(&dir).expect("directory");
-    for (call, cwd) in [(vec!["run", "--work", text(&dir), "--", "true"], "/"), (vec!["run", "--here", "--", "true"], text(&dir))] {
+    for (call, cwd) in [
+        (vec!["run", "--work", text(&dir), "--", "true"], "/"),
+        (vec!["run", "--here", "--", "true"], text(&dir)),
+    ] {
         let outcome = person.anet(call).cwd(cwd).output();
         assert_eq!(outcome.expect_failure_of_anet(125), "bad_path", "{outcome}");
     }
@@ -106,7 +109,8 @@ fn home_and_the_temporary_directory_last_as_long_as_the_run() {
                       chmod 0 $HOME/deep; test -w $HOME; test -w $TMPDIR; touch /tmp/x; echo done";
         let outcome = person.sh(NONE, script).output().expect_code(0);
         assert!(outcome.out().ends_with("done"), "{outcome}");
-        let left = ["home", "config", "cache", "state", "data", "runtime"].map(|d| walk(&person.path(d))).concat();
+        let left =
+            ["home", "config", "cache", "state", "data", "runtime"].map(|d| walk(&person.path(d))).concat();
         let left: Vec<_> = left.iter().filter(|p| text(p).contains("deep")).collect();
         assert_eq!(left, Vec::<&PathBuf>::new(), "left behind");
         let again = person.sh(NONE, "ls -A $HOME/deep $TMPDIR/deep").output();
@@ -170,11 +174,13 @@ fn the_operators_files_and_the_machines_secrets_are_not_there() {
             let outcome = person.sh(NONE, &format!("ls -A {path} | head -1")).output();
             assert_eq!(outcome.out(), "", "{path} is there: {outcome}");
         }
-        let find = "find / -xdev \\( -name 'anet-operators-*' -o -type s \\) -not -path '/proc/*' 2>/dev/null; true";
+        let find =
+            "find / -xdev \\( -name 'anet-operators-*' -o -type s \\) -not -path '/proc/*' 2>/dev/null; true";
         assert_eq!(person.sh(NONE, find).output().expect_code(0).out(), "");
         let passwd = person.run(NONE, ["cat", "/etc/passwd"]).output().expect_code(0).out();
         assert!(passwd.lines().count() <= 4 && !passwd.contains("root:x:0"), "a made-up one: {passwd}");
-        for needed in ["/etc/ssl/certs/ca-certificates.crt", "/etc/hosts", "/etc/nsswitch.conf", "/etc/group"] {
+        for needed in ["/etc/ssl/certs/ca-certificates.crt", "/etc/hosts", "/etc/nsswitch.conf", "/etc/group"]
+        {
             person.run(NONE, ["test", "-r", needed]).output().expect_code(0);
         }
     }
@@ -318,7 +324,8 @@ fn hostile_directories_are_removed_without_touching_anything_else() {
         assert_eq!(fs::read_to_string(outside.join("precious")).expect("still there"), "precious");
         assert_eq!(walk(&outside).len(), 1);
         let left = ["cache", "state", "runtime"].map(|d| walk(&person.path(d))).concat();
-        let left: Vec<_> = left.iter().filter(|p| text(p).contains("fifo") || text(p).contains("/ddd")).collect();
+        let left: Vec<_> =
+            left.iter().filter(|p| text(p).contains("fifo") || text(p).contains("/ddd")).collect();
         assert_eq!(left, Vec::<&PathBuf>::new(), "left behind");
     }
 }

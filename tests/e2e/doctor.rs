@@ -43,7 +43,8 @@ fn the_doctor_speaks_json() {
         let person = Person::new(*who);
         for args in [["doctor", "--json"], ["--json", "doctor"]] {
             let outcome = person.anet(args).output().expect_code(0);
-            let report: Value = serde_json::from_slice(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {outcome}"));
+            let report: Value =
+                serde_json::from_slice(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {outcome}"));
             assert_eq!(report["sandbox"]["available"], true, "{outcome}");
             assert!(report["sandbox"]["landlock_abi"].is_u64(), "{outcome}");
             let limits = report["sandbox"]["limits"].as_str();
@@ -72,10 +73,14 @@ fn the_apparmor_profile_is_printed() {
     let person = Person::new(Who::User);
     let outcome = person.anet(["doctor", "--apparmor-profile"]).output().expect_code(0);
     let text = outcome.out();
-    for part in ["profile anet-bwrap /usr/bin/bwrap", "userns,", "anet-bwrap-unpriv", "audit deny capability"] {
+    for part in ["profile anet-bwrap /usr/bin/bwrap", "userns,", "anet-bwrap-unpriv", "audit deny capability"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(text.contains("anet-bwrap//&anet-bwrap-unpriv") || text.contains("&anet-bwrap-unpriv"), "stacked: {text}");
+    assert!(
+        text.contains("anet-bwrap//&anet-bwrap-unpriv") || text.contains("&anet-bwrap-unpriv"),
+        "stacked: {text}"
+    );
     let parser = "/usr/sbin/apparmor_parser";
     if !std::path::Path::new(parser).exists() || !std::path::Path::new("/etc/apparmor.d/abi/4.0").exists() {
         return harness::skip("parsing the AppArmor profile", "no apparmor_parser 4 here");
@@ -94,13 +99,21 @@ fn a_missing_bubblewrap_is_named_and_nothing_runs() {
     for who in Who::all() {
         let person = Person::new(*who);
         let work = person.work_dir("work");
-        let outcome = person.anet(["run", "--here", "--", "/bin/sh", "-c", "echo > ran"]).cwd(&work).within(&net).output();
+        let outcome = person
+            .anet(["run", "--here", "--", "/bin/sh", "-c", "echo > ran"])
+            .cwd(&work)
+            .within(&net)
+            .output();
         assert_eq!(outcome.expect_failure_of_anet(125), "no_bwrap", "{outcome}");
         assert!(!work.join("ran").exists());
         let doctor = person.anet(["doctor", "--json"]).within(&net).output();
         assert_ne!(doctor.code(), 0, "{doctor}");
-        let report: Value = serde_json::from_slice(&doctor.stdout).unwrap_or_else(|e| panic!("{e}: {doctor}"));
-        assert_eq!((&report["sandbox"]["available"], &report["sandbox"]["code"]), (&false.into(), &"no_bwrap".into()));
+        let report: Value =
+            serde_json::from_slice(&doctor.stdout).unwrap_or_else(|e| panic!("{e}: {doctor}"));
+        assert_eq!(
+            (&report["sandbox"]["available"], &report["sandbox"]["code"]),
+            (&false.into(), &"no_bwrap".into())
+        );
     }
 }
 

@@ -19,13 +19,23 @@ fn curl<'a>(person: &'a Person, net: &'a Internet, options: &[&str], args: &[&st
 }
 
 /// The steps, done by the client inside one run; what became of each, and the run.
-pub(crate) fn client(person: &Person, net: &Internet, options: &[&str], steps: &Value) -> (Vec<Value>, Outcome) {
+pub(crate) fn client(
+    person: &Person,
+    net: &Internet,
+    options: &[&str],
+    steps: &Value,
+) -> (Vec<Value>, Outcome) {
     let program = installed().client();
     let program = program.to_str().expect("text");
     let options = [&["--ro", program], options].concat();
-    let outcome = person.run(options, [program, &steps.to_string()]).within(net).timeout(Duration::from_secs(150)).output();
+    let outcome = person
+        .run(options, [program, &steps.to_string()])
+        .within(net)
+        .timeout(Duration::from_secs(150))
+        .output();
     let outcome = outcome.expect_code(0);
-    let results: Vec<Value> = serde_json::from_slice(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {outcome}"));
+    let results: Vec<Value> =
+        serde_json::from_slice(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {outcome}"));
     (results, outcome)
 }
 
@@ -45,9 +55,14 @@ fn an_allowed_host_is_reached() {
         let outcome = outcome.expect_out("hello from /x");
         let [attempt] = outcome.egress() else { panic!("one attempt: {outcome}") };
         assert_eq!((&attempt["host"], &attempt["port"]), (&json!(HOST), &json!(443)), "{outcome}");
-        assert_eq!((&attempt["class"], &attempt["decision"]), (&json!("third_party"), &json!("allow")), "BUD-6: {outcome}");
+        assert_eq!(
+            (&attempt["class"], &attempt["decision"]),
+            (&json!("third_party"), &json!("allow")),
+            "BUD-6: {outcome}"
+        );
         assert_eq!(attempt["reason"], "listed", "{outcome}");
-        let addresses: Vec<&str> = attempt["addresses"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+        let addresses: Vec<&str> =
+            attempt["addresses"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
         assert!(addresses.contains(&host.v4.to_string().as_str()), "{outcome}");
         let out = attempt["bytes_out"].as_u64().expect("a number");
         assert_eq!(out, host.received(), "what is recorded is what arrived: {outcome}");
@@ -81,7 +96,10 @@ fn a_name_that_is_not_allowed_causes_no_query() {
             if !options.is_empty() {
                 assert_eq!(outcome.refusals(), ["not_listed"], "{outcome}");
                 assert_eq!(outcome.egress()[0]["class"], "unknown", "BUD-6: {outcome}");
-                assert!(outcome.record()["violations"].as_array().is_some_and(|v| v.len() == 1), "BUD-6: {outcome}");
+                assert!(
+                    outcome.record()["violations"].as_array().is_some_and(|v| v.len() == 1),
+                    "BUD-6: {outcome}"
+                );
             }
         }
         assert_eq!(net.dns().queries().len(), 0, "{:?}", net.dns().queries());
@@ -247,10 +265,16 @@ fn heads_that_are_no_plain_connect_are_refused() {
         (format!("CONNECT {target} HTTP/1.0\r\n{ok}"), &["http_version"]),
         (format!("CONNECT {target} HTTP/2.0\r\n{ok}"), &["http_version"]),
         (format!("CONNECT {target}\r\n{ok}"), &["malformed_request", "http_version"]),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), &["http_version", "method_not_allowed", "malformed_request"]),
+        (
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(),
+            &["http_version", "method_not_allowed", "malformed_request"],
+        ),
         (format!("{line}Content-Length: 5\r\n{ok}hello"), &["body_not_allowed"]),
         (format!("{line}Transfer-Encoding: chunked\r\n{ok}"), &["body_not_allowed"]),
-        (format!("GET http://pkg.example.com/ HTTP/1.1\r\nHost: pkg.example.com\r\n\r\n"), &["method_not_allowed"]),
+        (
+            "GET http://pkg.example.com/ HTTP/1.1\r\nHost: pkg.example.com\r\n\r\n".into(),
+            &["method_not_allowed"],
+        ),
         ("GET / HTTP/1.1\r\nHost: pkg.example.com\r\n\r\n".into(), &["method_not_allowed"]),
         (format!("connect {target} HTTP/1.1\r\n{ok}"), &["method_not_allowed", "malformed_request"]),
         (format!("{line}X: a\r\n b\r\n{ok}"), &["malformed_request"]),
@@ -276,9 +300,14 @@ fn heads_that_are_no_plain_connect_are_refused() {
     let mut wrong = Vec::new();
     for (((head, allowed), result), reason) in heads.iter().zip(&results).zip(&reasons) {
         let status = result["status"].as_u64().unwrap_or_default();
-        if !(400..500).contains(&status) && status != 505 || result["closed"] != true || !allowed.contains(&reason.as_str())
+        if !(400..500).contains(&status) && status != 505
+            || result["closed"] != true
+            || !allowed.contains(&reason.as_str())
         {
-            wrong.push(format!("{:.80?}: {status} {reason} closed {}, expected {allowed:?}", head, result["closed"]));
+            wrong.push(format!(
+                "{:.80?}: {status} {reason} closed {}, expected {allowed:?}",
+                head, result["closed"]
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -307,7 +336,8 @@ fn a_refusal_says_who_refuses_and_why() {
     let (results, _) = client(&person, &net, &["--allow", HOST], &steps);
     let (status, head) = (&results[0]["status"], results[0]["head"].as_str().expect("a head"));
     assert_eq!(status, 403);
-    let proxy_status = head.lines().find(|l| l.to_ascii_lowercase().starts_with("proxy-status:")).expect("Proxy-Status");
+    let proxy_status =
+        head.lines().find(|l| l.to_ascii_lowercase().starts_with("proxy-status:")).expect("Proxy-Status");
     assert!(proxy_status.contains("error="), "RFC 9209: {proxy_status}");
     let body = results[0]["body"].as_str().expect("a body");
     assert!(body.starts_with("anet:") && body.contains("other.example.com") && body.contains(HOST), "{body}");
@@ -332,8 +362,16 @@ fn a_host_that_cannot_be_reached_is_a_failure_not_a_refusal() {
     let (results, outcome) = client(&person, &net, &options, &steps);
     assert_eq!((&results[0]["status"], &results[1]["status"]), (&json!(502), &json!(504)), "{outcome}");
     let egress = outcome.egress();
-    assert_eq!((&egress[0]["decision"], &egress[0]["reason"]), (&json!("fail"), &json!("connect_failed")), "{outcome}");
-    assert_eq!((&egress[1]["decision"], &egress[1]["reason"]), (&json!("fail"), &json!("connect_timeout")), "{outcome}");
+    assert_eq!(
+        (&egress[0]["decision"], &egress[0]["reason"]),
+        (&json!("fail"), &json!("connect_failed")),
+        "{outcome}"
+    );
+    assert_eq!(
+        (&egress[1]["decision"], &egress[1]["reason"]),
+        (&json!("fail"), &json!("connect_timeout")),
+        "{outcome}"
+    );
     assert!(outcome.record()["violations"].as_array().is_some_and(Vec::is_empty), "no violation: {outcome}");
 }
 
@@ -437,7 +475,10 @@ fn a_name_with_an_address_that_is_not_public_is_refused() {
         for ((row, result), attempt) in rows.iter().zip(&results).zip(outcome.egress()) {
             let reason = attempt["reason"].as_str().unwrap_or_default();
             if result["status"] != 403 || !row.1.contains(&reason) || attempt["class"] != "internal" {
-                wrong.push(format!("{}: {} {reason} {}, expected {:?}", row.0, result["status"], attempt["class"], row.1));
+                wrong.push(format!(
+                    "{}: {} {reason} {}, expected {:?}",
+                    row.0, result["status"], attempt["class"], row.1
+                ));
             }
         }
         assert!(wrong.is_empty(), "{who:?}\n{}", wrong.join("\n"));
@@ -460,7 +501,12 @@ fn a_name_server_that_lies_or_fails_refuses_the_name() {
     const INCOMPLETE: &[&str] = &["dns_incomplete"];
     const FOUND: &[&str] = &[];
     let rows: Vec<(&str, Answer, Answer, &[&str])> = vec![
-        ("v6-loopback", ok(&v4), Answer::Addresses(vec![IpAddr::V6(Ipv6Addr::LOCALHOST)]), &["address_loopback"]),
+        (
+            "v6-loopback",
+            ok(&v4),
+            Answer::Addresses(vec![IpAddr::V6(Ipv6Addr::LOCALHOST)]),
+            &["address_loopback"],
+        ),
         ("v6-servfail", ok(&v4), Answer::ServFail, INCOMPLETE),
         ("v4-servfail", Answer::ServFail, ok(&v6), INCOMPLETE),
         ("v6-refused", ok(&v4), Answer::Refused, INCOMPLETE),
@@ -469,7 +515,12 @@ fn a_name_server_that_lies_or_fails_refuses_the_name() {
         ("both-servfail", Answer::ServFail, Answer::ServFail, INCOMPLETE),
         ("no-name", Answer::NoName, Answer::NoName, &["name_not_found"]),
         ("no-address", ok(&Vec::new()), ok(&Vec::new()), &["name_not_found"]),
-        ("alias-in", Answer::Alias("db.internal".into(), private.clone()), ok(&Vec::new()), &["address_private"]),
+        (
+            "alias-in",
+            Answer::Alias("db.internal".into(), private.clone()),
+            ok(&Vec::new()),
+            &["address_private"],
+        ),
         ("alias-out", Answer::Alias("good.example.com".into(), v4.clone()), ok(&Vec::new()), FOUND),
         ("alias-loop", Answer::AliasLoop, Answer::AliasLoop, &["dns_incomplete", "name_not_found"]),
         ("many", Answer::Addresses(many(33)), ok(&Vec::new()), &["too_many_addresses"]),
@@ -504,9 +555,11 @@ fn a_name_server_that_lies_or_fails_refuses_the_name() {
     for (number, (name, _, _, reasons)) in rows.iter().enumerate() {
         let status = &results[number]["status"];
         let full = format!("{name}.example.com");
-        let attempt = outcome.egress().iter().find(|a| a["host"] == full.as_str()).cloned().unwrap_or_default();
+        let attempt =
+            outcome.egress().iter().find(|a| a["host"] == full.as_str()).cloned().unwrap_or_default();
         let reason = attempt["reason"].as_str().unwrap_or("none");
-        let right = if reasons.is_empty() { *status == 200 } else { *status != 200 && reasons.contains(&reason) };
+        let right =
+            if reasons.is_empty() { *status == 200 } else { *status != 200 && reasons.contains(&reason) };
         if !right {
             wrong.push(format!("{name}: {status} {reason}, expected {reasons:?}"));
         }
@@ -556,7 +609,8 @@ fn a_server_name_that_is_not_the_requested_name_is_refused() {
     let host = net.https(HOST, |_| Response::ok("no"));
     let person = Person::new(Who::User);
     // The tunnel leads to the allowed name, TLS and HTTP ask for another one: domain fronting.
-    let args = ["-k", "--connect-to", "evil.example.com:443:pkg.example.com:443", "https://evil.example.com/"];
+    let args =
+        ["-k", "--connect-to", "evil.example.com:443:pkg.example.com:443", "https://evil.example.com/"];
     let outcome = curl(&person, &net, &["--allow", HOST], &args);
     assert_ne!(outcome.code(), 0, "{outcome}");
     assert_eq!(outcome.refusals(), ["sni_mismatch"], "{outcome}");

@@ -27,12 +27,12 @@ fn only_the_promised_variables_are_there() {
         let call = person.run(["--allow", "pkg.example.com"], ["env", "-0"]);
         let call = call.env("LC_ALL", "C.UTF-8").env("TERM", "xterm");
         let call = call.env("ANTHROPIC_API_KEY", "sk-secret").env("HTTP_PROXY", "http://10.0.0.1:3128");
-        let call = call.env("HTTPS_PROXY", "http://10.0.0.1:3128").env("LD_PRELOAD", "").env("SSH_AUTH_SOCK", "/x");
-        let found = variables(call.env("NO_PROXY", "*").env("ALL_PROXY", "socks5://10.0.0.1").env("USER", "x"));
-        let strange: BTreeSet<_> = found
-            .keys()
-            .filter(|name| !NAMES.contains(&name.as_str()) && !name.starts_with("LC_"))
-            .collect();
+        let call =
+            call.env("HTTPS_PROXY", "http://10.0.0.1:3128").env("LD_PRELOAD", "").env("SSH_AUTH_SOCK", "/x");
+        let found =
+            variables(call.env("NO_PROXY", "*").env("ALL_PROXY", "socks5://10.0.0.1").env("USER", "x"));
+        let strange: BTreeSet<_> =
+            found.keys().filter(|name| !NAMES.contains(&name.as_str()) && !name.starts_with("LC_")).collect();
         assert_eq!(strange, BTreeSet::new(), "nothing else of the environment enters");
         for name in ["ANET_RUN", "HOME", "TMPDIR", "PATH", "HTTPS_PROXY", "https_proxy"] {
             assert!(found.contains_key(name), "{name} in {found:?}");
@@ -41,7 +41,10 @@ fn only_the_promised_variables_are_there() {
         assert!(found["HTTPS_PROXY"].starts_with("http://127.0.0.1:"), "{found:?}");
         assert_eq!(found.get("TERM").map(String::as_str), Some("xterm"));
         assert_eq!(found.get("LC_ALL").map(String::as_str), Some("C.UTF-8"));
-        assert!(!found.values().any(|value| value.contains("secret") || value.contains("10.0.0.1")), "{found:?}");
+        assert!(
+            !found.values().any(|value| value.contains("secret") || value.contains("10.0.0.1")),
+            "{found:?}"
+        );
     }
 }
 
@@ -93,7 +96,8 @@ fn a_passed_value_stands_in_no_argument_list() {
         let marker = marker();
         let call = person.run(["--env", "TOKEN"], ["sleep", &marker]).env("TOKEN", "canary-99d2");
         let mut child = call.spawn();
-        let running = || processes::with_argument(&marker).into_iter().filter(|p| p.name == "sleep").collect();
+        let running =
+            || processes::with_argument(&marker).into_iter().filter(|p| p.name == "sleep").collect();
         assert!(!processes::wait_for(Duration::from_secs(20), running).is_empty(), "it runs");
         assert_eq!(processes::with_argument("canary-99d2"), []);
         processes::signal(child.id(), nix::sys::signal::Signal::SIGTERM);

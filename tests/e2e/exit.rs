@@ -145,7 +145,8 @@ fn a_bad_host_gives_125_and_one_line() {
         let outcome = person.anet(["run", "--allow", host, "--", "true"]).output();
         assert_eq!(outcome.expect_failure_of_anet(125), "bad_host", "{host:?}: {outcome}");
     }
-    let many: Vec<String> = (0..65).flat_map(|n| ["--allow".to_owned(), format!("h{n}.example.com")]).collect();
+    let many: Vec<String> =
+        (0..65).flat_map(|n| ["--allow".to_owned(), format!("h{n}.example.com")]).collect();
     let call = |hosts: usize| {
         let hosts = many.iter().take(2 * hosts).map(String::as_str);
         person.anet(["run"].into_iter().chain(hosts).chain(["--", "true"])).output()
@@ -187,7 +188,7 @@ fn an_unreadable_configuration_gives_125_and_one_line() {
         assert_eq!(run().expect_failure_of_anet(125), "bad_config");
         if *who == Who::User {
             fs::write(&file, "").expect("configuration");
-            fs::set_permissions(&file, fs::Permissions::from_mode(0)).expect("mode");
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).expect("mode");
             assert_eq!(run().expect_failure_of_anet(125), "bad_config", "a file that cannot be opened");
         }
         fs::remove_file(&file).expect("remove");

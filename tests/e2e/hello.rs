@@ -81,7 +81,8 @@ fn name(number: usize) -> String {
 /// Everything at once: the one run is also the proof that no refusal disturbs the next attempt.
 fn judge(segment: Option<u64>) {
     let Some(net) = Internet::new() else { return };
-    let hosts: Vec<_> = (0..CASES.len()).map(|number| net.https(&name(number), |_| Response::ok("x"))).collect();
+    let hosts: Vec<_> =
+        (0..CASES.len()).map(|number| net.https(&name(number), |_| Response::ok("x"))).collect();
     let steps: Value = CASES
         .iter()
         .enumerate()
@@ -100,25 +101,32 @@ fn judge(segment: Option<u64>) {
             step
         })
         .collect();
-    let options: Vec<String> = (0..CASES.len()).flat_map(|number| ["--allow".to_owned(), name(number)]).collect();
+    let options: Vec<String> =
+        (0..CASES.len()).flat_map(|number| ["--allow".to_owned(), name(number)]).collect();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let person = Person::new(Who::User);
     let (results, outcome) = client(&person, &net, &options, &steps);
     let mut wrong = Vec::new();
     for (number, (hello, sni, reasons)) in CASES.iter().enumerate() {
         let (result, host) = (&results[number], &hosts[number]);
-        let attempt = outcome.egress().iter().find(|a| a["host"] == name(number).as_str()).cloned().unwrap_or_default();
+        let attempt =
+            outcome.egress().iter().find(|a| a["host"] == name(number).as_str()).cloned().unwrap_or_default();
         let reason = attempt["reason"].as_str().unwrap_or("none");
         let answered = result["received"].as_u64() == Some(1);
         let right = if reasons.is_empty() {
             answered && reason == "listed" && host.received() > 0
         } else {
-            !answered && reasons.contains(&reason) && host.received() == 0 && attempt["bytes_out"] == 0
+            !answered
+                && reasons.contains(&reason)
+                && host.received() == 0
+                && attempt["bytes_out"] == 0
                 && result["end"] != "silence"
         };
         if !right {
             let sent = host.received();
-            wrong.push(format!("{hello} {sni:?}: {reason}, {sent} bytes went out, {result}; expected {reasons:?}"));
+            wrong.push(format!(
+                "{hello} {sni:?}: {reason}, {sent} bytes went out, {result}; expected {reasons:?}"
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -140,8 +148,14 @@ fn first_messages_are_judged_a_byte_a_segment() {
 fn a_first_message_that_does_not_come_in_time_is_cut_off() {
     let Some(net) = Internet::new() else { return };
     for (case, step) in [
-        ("silent", json!({ "op": "tunnel", "host": "slow.example.com", "hello": "silent", "receive": 1, "patience_ms": 40_000 })),
-        ("trickle", json!({ "op": "tunnel", "host": "slow.example.com", "segment": 1, "every_ms": 100, "receive": 1 })),
+        (
+            "silent",
+            json!({ "op": "tunnel", "host": "slow.example.com", "hello": "silent", "receive": 1, "patience_ms": 40_000 }),
+        ),
+        (
+            "trickle",
+            json!({ "op": "tunnel", "host": "slow.example.com", "segment": 1, "every_ms": 100, "receive": 1 }),
+        ),
     ] {
         let host = net.https("slow.example.com", |_| Response::ok("x"));
         let person = Person::new(Who::User);
@@ -156,8 +170,8 @@ fn a_first_message_that_does_not_come_in_time_is_cut_off() {
 /// A server's request to say hello again (RFC 8446 4.1.4): version 1.2 on the wire, the fixed random value.
 fn retry_request() -> Vec<u8> {
     let random = [
-        0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2, 0xa2, 0x11,
-        0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+        0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,
+        0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
     ];
     let extensions = [0, 43, 0, 2, 3, 4, 0, 51, 0, 2, 0, 23];
     let mut body = vec![3, 3];

@@ -9,7 +9,7 @@ use tests::terminal::Terminal;
 
 use crate::{NONE, marker};
 
-fn bash<'a>(person: &'a Person) -> Terminal {
+fn bash(person: &Person) -> Terminal {
     let call = person.run(["--tty", "auto"], ["bash", "--norc", "--noprofile", "-i"]).env("TERM", "xterm");
     let mut terminal = Terminal::start(&call.command());
     terminal.type_in("PS1='ready> '\n");
@@ -61,7 +61,8 @@ fn ctrl_c_interrupts_the_command_and_not_anet() {
         let mut terminal = bash(&person);
         let marker = marker();
         terminal.type_in(format!("sleep {marker}; echo status $?\n"));
-        let running = || processes::with_argument(&marker).into_iter().filter(|p| p.name == "sleep").collect();
+        let running =
+            || processes::with_argument(&marker).into_iter().filter(|p| p.name == "sleep").collect();
         assert!(!processes::wait_for(Duration::from_secs(10), running).is_empty());
         terminal.type_in("\x03");
         terminal.wait_for("ready> ");
@@ -180,7 +181,10 @@ fn the_terminal_is_restored() {
             .map(|word| format!("'{}'", word.to_string_lossy()))
             .collect();
         // A shell around it, so that the terminal outlives anet.
-        shell.arg("-c").arg(format!("trap : INT TERM; stty -a >/dev/null; read go; {}; echo over; read end", words.join(" ")));
+        shell.arg("-c").arg(format!(
+            "trap : INT TERM; stty -a >/dev/null; read go; {}; echo over; read end",
+            words.join(" ")
+        ));
         let mut terminal = Terminal::start(&shell);
         let before = terminal.attributes();
         terminal.type_in("\n");
@@ -202,7 +206,9 @@ fn the_terminal_is_restored() {
 fn a_pipe_stays_a_pipe_beside_a_terminal() {
     let person = Person::new(Who::User);
     let mut shell = person.command("sh");
-    let anet = person.run(NONE, ["sh", "-c", "test -t 0 && echo in; test -t 1 && echo out; test -t 2 && echo err; cat"]).command();
+    let anet = person
+        .run(NONE, ["sh", "-c", "test -t 0 && echo in; test -t 1 && echo out; test -t 2 && echo err; cat"])
+        .command();
     let words: Vec<String> = std::iter::once(anet.get_program())
         .chain(anet.get_args())
         .map(|word| format!("'{}'", word.to_string_lossy()))

@@ -57,7 +57,10 @@ struct Stage {
 impl Stage {
     fn new(who: Who) -> Option<Stage> {
         if harness::kind() != Harness::Root {
-            harness::skip("killing each process of a run", "only root sees the program file of every process");
+            harness::skip(
+                "killing each process of a run",
+                "only root sees the program file of every process",
+            );
             return None;
         }
         let net = Internet::new()?;
@@ -185,7 +188,8 @@ fn killing_any_process_at_any_moment_of_a_start_leaves_nothing() {
         for target in TARGETS {
             for round in 0..rounds() {
                 let mut child = stage.start();
-                let delay = Duration::from_micros(random.below(u64::try_from(START.as_micros()).expect("short") / 2));
+                let delay =
+                    Duration::from_micros(random.below(u64::try_from(START.as_micros()).expect("short") / 2));
                 std::thread::sleep(delay);
                 // The target may not be there yet: it dies in the first moment that it is seen. Where it never comes,
                 // the guard does.

@@ -55,7 +55,9 @@ fn reasons(outcome: &Outcome) -> Vec<&str> {
 }
 
 fn used(outcome: &Outcome, limit: &str) -> u64 {
-    outcome.record()["limits"][limit]["used"].as_u64().unwrap_or_else(|| panic!("no limit {limit}: {outcome}"))
+    outcome.record()["limits"][limit]["used"]
+        .as_u64()
+        .unwrap_or_else(|| panic!("no limit {limit}: {outcome}"))
 }
 
 fn sent_limit(options: &[&str], limit: u64) {
@@ -150,7 +152,9 @@ fn tunnels_open_at_once_are_limited() {
         let (results, outcome) = client(&person, &net, &[&["--allow", HOST], options].concat(), &steps);
         assert!(results[0].as_array().expect("a list").iter().all(|t| t["status"] == 200), "{outcome}");
         assert_eq!(results[1]["status"], 403, "one more: {outcome}");
-        assert!(results[1]["body"].as_str().is_some_and(|b| b.starts_with("anet:") && b.contains("tunnels_open")));
+        assert!(
+            results[1]["body"].as_str().is_some_and(|b| b.starts_with("anet:") && b.contains("tunnels_open"))
+        );
         assert_eq!(results[3]["status"], 200, "the run goes on: {outcome}");
         assert_eq!(reasons(&outcome).iter().filter(|r| **r == "limit_tunnels_open").count(), 1, "{outcome}");
         assert_eq!(used(&outcome, "tunnels_open"), limit, "{outcome}");
@@ -169,7 +173,8 @@ fn tunnels_in_all_are_limited() {
             { "op": "tunnel", "host": HOST },
         ]);
         let (results, outcome) = client(&person, &net, &[&["--allow", HOST], options].concat(), &steps);
-        let statuses: Vec<&Value> = results[0].as_array().expect("a list").iter().map(|t| &t["status"]).collect();
+        let statuses: Vec<&Value> =
+            results[0].as_array().expect("a list").iter().map(|t| &t["status"]).collect();
         assert!(statuses.iter().all(|status| **status == 200), "{statuses:?}");
         assert_eq!(results[1]["status"], 403, "one more");
         assert!(results[1]["body"].as_str().is_some_and(|b| b.contains("tunnels_total")), "{}", results[1]);
@@ -242,7 +247,10 @@ fn deleted_files_that_are_held_open_count() {
     let outcome = person.sh(["--limit", "growth=16MiB"], script).output();
     // The quota of the directories is what can be seen of them: this is noted, not required, where it is not seen.
     if outcome.code() == 0 {
-        harness::skip("growth by deleted files", "anet measures names; the spec says `growth of its directories`");
+        harness::skip(
+            "growth by deleted files",
+            "anet measures names; the spec says `growth of its directories`",
+        );
     } else {
         outcome.expect_code(123);
     }
@@ -261,10 +269,16 @@ fn memory_and_tasks_are_limited_or_the_warning_says_not() {
         let warned = said(&outcome.err()) || said(&outcome.record().to_string());
         if warned {
             assert!(said(&outcome.record()["warnings"].to_string()) || said(&outcome.err()), "{outcome}");
-            harness::skip("memory and tasks of a run", "no control group v2 that anet may use here (no_cgroup_limits)");
+            harness::skip(
+                "memory and tasks of a run",
+                "no control group v2 that anet may use here (no_cgroup_limits)",
+            );
             continue;
         }
-        assert!(Path::new("/sys/fs/cgroup/cgroup.controllers").exists(), "no warning, and no control group: {outcome}");
+        assert!(
+            Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
+            "no warning, and no control group: {outcome}"
+        );
         let outcome = person.run(limits, [program, "fork_many", "60"]).output().expect_code(1);
         assert!(outcome.out().contains("Resource temporarily unavailable"), "EAGAIN: {outcome}");
         let outcome = person.run(limits, [program, "memory", "512"]).output().expect_code(123);
@@ -287,7 +301,8 @@ fn an_exhausted_budget_ends_the_run() {
             { "op": "sleep", "ms": 60_000 },
         ]);
         let options = ["--allow", HOST, "--budget", "bytes_out=100KiB", "--ro", program];
-        let outcome = person.run(options, [program, &steps.to_string()]).within(&net).output().expect_code(123);
+        let outcome =
+            person.run(options, [program, &steps.to_string()]).within(&net).output().expect_code(123);
         assert_eq!(outcome.record()["exit"], json!({ "budget": "bytes_out" }), "{outcome}");
         assert!(host.received() - start <= 100 * 1024, "{} bytes: {outcome}", host.received() - start);
         assert!(outcome.took < Duration::from_secs(20), "{outcome}");
@@ -310,7 +325,8 @@ fn destinations_are_budgeted() {
     let outcome = person.sh(&options, &(within.clone() + "true")).within(&net).output().expect_code(0);
     assert_eq!(outcome.record()["budget"]["destinations"], json!({ "limit": 2, "used": 2 }), "{outcome}");
     let asked = net.dns().asked("c.example.com");
-    let outcome = person.sh(&options, &(within + &fetch(names[2]) + "sleep 60")).within(&net).output().expect_code(123);
+    let outcome =
+        person.sh(&options, &(within + &fetch(names[2]) + "sleep 60")).within(&net).output().expect_code(123);
     assert_eq!(outcome.record()["exit"], json!({ "budget": "destinations" }), "{outcome}");
     assert_eq!(net.dns().asked("c.example.com"), asked, "no debit, no query");
 }
@@ -329,7 +345,9 @@ fn a_fork_bomb_and_a_full_disk_end_with_the_clock() {
     let program = installed().probe();
     let program = program.to_str().expect("text");
     let person = Person::new(Who::User);
-    let script = format!("{program} fork_many 400 & {program} threads_many 400 & {program} fill_disk_sparse_names 20000; sleep 60");
+    let script = format!(
+        "{program} fork_many 400 & {program} threads_many 400 & {program} fill_disk_sparse_names 20000; sleep 60"
+    );
     let outcome = person.sh(["--timeout", "4s", "--ro", program], &script).output().expect_code(124);
     assert!(outcome.took < Duration::from_secs(20), "{outcome}");
     person.run(NONE, ["true"]).output().expect_code(0);

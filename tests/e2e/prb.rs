@@ -91,7 +91,10 @@ fn a_weakened_sandbox_is_not_used() {
             let outcome = call.cwd(&work).within(&net).output();
             let code = outcome.err().split(": ").nth(1).unwrap_or_default().to_owned();
             if outcome.code() != 125 || !codes.contains(&code.as_str()) || work.join("ran").exists() {
-                wrong.push(format!("{who:?} without {drop:?}: {} {code:?}, expected {codes:?}\n{outcome}", outcome.code()));
+                wrong.push(format!(
+                    "{who:?} without {drop:?}: {} {code:?}, expected {codes:?}\n{outcome}",
+                    outcome.code()
+                ));
             }
         }
     }

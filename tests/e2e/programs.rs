@@ -52,7 +52,7 @@ fn tree(dir: &Path, prefix: &str, files: &mut HashMap<String, Vec<u8>>) {
 #[test]
 fn curl_downloads_and_uploads() {
     let Some(net) = Internet::new() else { return };
-    let big: Vec<u8> = (0..5_000_000u32).map(|n| (n * 7919 >> 8) as u8).collect();
+    let big: Vec<u8> = (0..5_000_000u32).map(|n| (n.wrapping_mul(7919) >> 8) as u8).collect();
     let sum = format!("{:x}", Sha256::digest(&big));
     net.https("files.example.com", move |request| match request.method.as_str() {
         "POST" | "PUT" => Response::ok(format!("{:x}", Sha256::digest(&request.body))),
@@ -63,9 +63,15 @@ fn curl_downloads_and_uploads() {
         let script = "set -e; curl -sS -o big https://files.example.com/big; sha256sum < big; \
                       curl -sS -T big https://files.example.com/up; echo; \
                       curl -sS --http1.1 --tls-max 1.2 https://files.example.com/big | sha256sum";
-        let outcome = person.sh(["--allow", "files.example.com"], script).within(&net).output().expect_code(0);
-        let sums: Vec<&str> = outcome.stdout.split(|b| *b == b'\n').filter_map(|l| std::str::from_utf8(l).ok()).collect();
-        assert_eq!(sums[..3].iter().map(|l| l.trim_end_matches("  -")).collect::<Vec<_>>(), [&sum, &sum, &sum], "{outcome}");
+        let outcome =
+            person.sh(["--allow", "files.example.com"], script).within(&net).output().expect_code(0);
+        let sums: Vec<&str> =
+            outcome.stdout.split(|b| *b == b'\n').filter_map(|l| std::str::from_utf8(l).ok()).collect();
+        assert_eq!(
+            sums[..3].iter().map(|l| l.trim_end_matches("  -")).collect::<Vec<_>>(),
+            [&sum, &sum, &sum],
+            "{outcome}"
+        );
     }
 }
 
@@ -77,8 +83,13 @@ fn git_clones_over_https() {
     let Some(net) = Internet::new() else { return };
     let dir = tempfile::tempdir().expect("directory");
     let git = |args: &[&str]| {
-        let identity = ["-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "init.defaultBranch=main"];
-        run(Command::new("/usr/bin/git").args(identity).args(args).current_dir(dir.path()).env("HOME", "/nonexistent"));
+        let identity =
+            ["-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "init.defaultBranch=main"];
+        run(Command::new("/usr/bin/git")
+            .args(identity)
+            .args(args)
+            .current_dir(dir.path())
+            .env("HOME", "/nonexistent"));
     };
     git(&["init", "-q", "project"]);
     fs::write(dir.path().join("project/README"), "from the box\n").expect("file");
@@ -121,7 +132,9 @@ fn pip_installs_from_an_index() {
     run(Command::new("/usr/bin/python3").args(["-c", make]).arg(&wheel));
     let wheel = fs::read(wheel).expect("wheel");
     let sum = format!("{:x}", Sha256::digest(&wheel));
-    let page = format!("<a href=\"https://files.example.com/boxed-1.0-py3-none-any.whl#sha256={sum}\">boxed-1.0-py3-none-any.whl</a>");
+    let page = format!(
+        "<a href=\"https://files.example.com/boxed-1.0-py3-none-any.whl#sha256={sum}\">boxed-1.0-py3-none-any.whl</a>"
+    );
     net.https("index.example.com", move |request| match request.path() {
         "/simple/boxed/" => Response::ok(page.clone()).header("Content-Type", "text/html"),
         _ => Response::not_found(),
@@ -130,8 +143,12 @@ fn pip_installs_from_an_index() {
     for who in Who::all() {
         let person = Person::new(*who);
         let options = [
-            "--allow", "index.example.com", "--allow", "files.example.com",
-            "--env", "PIP_CERT=/etc/ssl/certs/ca-certificates.crt",
+            "--allow",
+            "index.example.com",
+            "--allow",
+            "files.example.com",
+            "--env",
+            "PIP_CERT=/etc/ssl/certs/ca-certificates.crt",
         ];
         let script = "set -e; /usr/bin/python3 -m pip install -q --disable-pip-version-check --no-cache-dir --target lib \
                       --index-url https://index.example.com/simple boxed; PYTHONPATH=lib /usr/bin/python3 -c 'import boxed'";
@@ -149,7 +166,8 @@ fn npm_installs_from_a_registry() {
     let dir = tempfile::tempdir().expect("directory");
     let package = dir.path().join("package");
     fs::create_dir(&package).expect("directory");
-    fs::write(package.join("package.json"), json!({ "name": "boxed", "version": "1.0.0" }).to_string()).expect("file");
+    fs::write(package.join("package.json"), json!({ "name": "boxed", "version": "1.0.0" }).to_string())
+        .expect("file");
     fs::write(package.join("index.js"), "console.log('a package from the box')\n").expect("file");
     let archive = dir.path().join("boxed.tgz");
     run(Command::new("tar").arg("-czf").arg(&archive).arg("-C").arg(dir.path()).arg("package"));
@@ -169,10 +187,12 @@ fn npm_installs_from_a_registry() {
     serve(&net, "npm.example.com", files);
     for who in Who::all() {
         let person = Person::new(*who);
-        let options = ["--allow", "npm.example.com", "--env", "NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt"];
+        let options =
+            ["--allow", "npm.example.com", "--env", "NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt"];
         let script = "set -e; echo '{}' > package.json; npm install --silent --no-audit --no-fund --no-update-notifier \
                       --registry https://npm.example.com/ boxed; node -e 'require(\"boxed\")'";
-        let outcome = person.sh(options, script).within(&net).timeout(Duration::from_secs(120)).output().expect_code(0);
+        let outcome =
+            person.sh(options, script).within(&net).timeout(Duration::from_secs(120)).output().expect_code(0);
         assert!(outcome.out().contains("a package from the box"), "{outcome}");
     }
 }
@@ -199,7 +219,8 @@ fn cargo_fetches_from_a_registry() {
     fs::create_dir_all(krate.join("src")).expect("directory");
     let manifest = "[package]\nname = \"boxed\"\nversion = \"1.0.0\"\nedition = \"2021\"\n";
     fs::write(krate.join("Cargo.toml"), manifest).expect("file");
-    fs::write(krate.join("src/lib.rs"), "pub fn text() -> &'static str { \"a crate from the box\" }\n").expect("file");
+    fs::write(krate.join("src/lib.rs"), "pub fn text() -> &'static str { \"a crate from the box\" }\n")
+        .expect("file");
     let archive = dir.path().join("boxed.crate");
     run(Command::new("tar").arg("-czf").arg(&archive).arg("-C").arg(dir.path()).arg("boxed-1.0.0"));
     let archive = fs::read(archive).expect("archive");
@@ -225,8 +246,15 @@ fn cargo_fetches_from_a_registry() {
         let config = "[registries.box]\nindex = \"sparse+https://crates.example.com/\"\n";
         person.write_work(&work.join(".cargo/config.toml"), config);
         let options = [
-            "--here", "--ro", "/opt/rust", "--allow", "crates.example.com",
-            "--env", &format!("CARGO_HTTP_CAINFO={CERTIFICATES}"), "--env", "PATH=/opt/rust/bin:/usr/bin:/bin",
+            "--here",
+            "--ro",
+            "/opt/rust",
+            "--allow",
+            "crates.example.com",
+            "--env",
+            &format!("CARGO_HTTP_CAINFO={CERTIFICATES}"),
+            "--env",
+            "PATH=/opt/rust/bin:/usr/bin:/bin",
         ];
         let call = person.sh(options, "cargo fetch -q && cargo run -q --offline").cwd(&work).within(&net);
         let outcome = call.timeout(Duration::from_secs(180)).output();

@@ -154,7 +154,12 @@ fn links_in_protected_places_do_not_open_them() {
 fn repositories_below_are_protected_too() {
     let person = Person::new(Who::User);
     let work = person.work_dir("work");
-    let files = ["sub/.git/hooks/pre-commit", "a/b/.git/hooks/pre-commit", "sub/.git/config", "sub/.claude/settings.json"];
+    let files = [
+        "sub/.git/hooks/pre-commit",
+        "a/b/.git/hooks/pre-commit",
+        "sub/.git/config",
+        "sub/.claude/settings.json",
+    ];
     write_all(&person, &work, &files, "operator's\n");
     let before = snapshot(&work);
     person.sh(["--here"], &attack(&files)).cwd(&work).output().expect_code(0);
@@ -183,7 +188,9 @@ fn a_repository_can_be_worked_in() {
         let work = person.work_dir("work");
         let git = |args: &[&str]| {
             let mut command = Command::new("/usr/bin/git");
-            command.args(["-c", "safe.directory=*", "-c", "user.name=x", "-c", "user.email=x@example.com"]).args(args);
+            command
+                .args(["-c", "safe.directory=*", "-c", "user.name=x", "-c", "user.email=x@example.com"])
+                .args(args);
             let output = command.current_dir(&work).env("HOME", "/nonexistent").output().expect("git");
             assert!(output.status.success(), "{output:?}");
         };

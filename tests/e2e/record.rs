@@ -13,14 +13,19 @@ fn the_record_has_the_shape_of_the_contract() {
         let person = Person::new(*who);
         let outcome = person.sh(["--untrusted"], "exit 5").output().expect_code(5);
         let record = outcome.record().as_object().expect("an object");
-        for key in ["run", "agent", "started", "ended", "exit", "limits", "budget", "model", "egress", "violations"] {
+        for key in
+            ["run", "agent", "started", "ended", "exit", "limits", "budget", "model", "egress", "violations"]
+        {
             assert!(record.contains_key(key), "{key} is missing: {outcome}");
         }
         assert_eq!(record["agent"], "sh");
         assert_eq!(record["exit"]["status"], 5);
         for time in ["started", "ended"] {
             let text = record[time].as_str().expect("a time");
-            assert!(text.len() >= 20 && text.as_bytes()[10] == b'T' && text.starts_with("20"), "RFC 3339: {text}");
+            assert!(
+                text.len() >= 20 && text.as_bytes()[10] == b'T' && text.starts_with("20"),
+                "RFC 3339: {text}"
+            );
         }
         assert!(record["started"].as_str() <= record["ended"].as_str());
         for (name, bound) in record["limits"].as_object().expect("limits") {
@@ -86,10 +91,22 @@ fn a_record_in_the_work_directory_is_written_after_the_run() {
     let person = Person::new(Who::User);
     let work = person.work_dir("work");
     let file = work.join("record.json");
-    let args = ["run", "--here", "--record", "record.json", "--", "sh", "-c", "ln -sf /etc/hostname record.json; true"];
+    let args = [
+        "run",
+        "--here",
+        "--record",
+        "record.json",
+        "--",
+        "sh",
+        "-c",
+        "ln -sf /etc/hostname record.json; true",
+    ];
     person.anet(args).cwd(&work).output().expect_code(0);
     let content = fs::read_to_string(&file).unwrap_or_default();
-    assert!(!fs::symlink_metadata(&file).is_ok_and(|m| m.is_symlink()) || !content.contains("\"run\""), "FS-5: {content}");
+    assert!(
+        !fs::symlink_metadata(&file).is_ok_and(|m| m.is_symlink()) || !content.contains("\"run\""),
+        "FS-5: {content}"
+    );
 }
 
 /// ASK-3: what was refused is said on standard error at the end, and how to allow it; not with --quiet.

@@ -37,7 +37,11 @@ fn bytes_pass_unchanged_through_standard_input_and_output() {
 fn bytes_pass_unchanged_through_standard_error() {
     let bytes = noise(LONG);
     let outcome = Person::new(Who::User).sh(NONE, "cat >&2").stdin(bytes.clone()).output().expect_code(0);
-    assert!(outcome.stderr == bytes && outcome.stdout.is_empty(), "the bytes differ: {}", outcome.stderr.len());
+    assert!(
+        outcome.stderr == bytes && outcome.stdout.is_empty(),
+        "the bytes differ: {}",
+        outcome.stderr.len()
+    );
 }
 
 #[test]
@@ -88,7 +92,8 @@ fn closed_standard_streams_do_not_let_descriptors_slip_into_their_places() {
 
 #[test]
 fn arguments_arrive_as_they_are() {
-    let arguments = ["printf", "%s\\n", "a b", "$HOME", "`id`", "'", "\"", "--", "-x", "", "*", "ü", "{\"a\": [1]}"];
+    let arguments =
+        ["printf", "%s\\n", "a b", "$HOME", "`id`", "'", "\"", "--", "-x", "", "*", "ü", "{\"a\": [1]}"];
     let outcome = Person::new(Who::User).run(NONE, arguments).output();
     outcome.expect_out("a b\n$HOME\n`id`\n'\n\"\n--\n-x\n\n*\nü\n{\"a\": [1]}");
 }

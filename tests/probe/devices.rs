@@ -21,7 +21,8 @@ pub(crate) const ATTACKS: &[(&str, Attack)] = &[
 fn mknod(_: &[String], kind: u32, major: u32, minor: u32) -> Verdict {
     let name = format!("probe-node-{}", std::process::id());
     let mode = kind | 0o666;
-    let made = call(libc::SYS_mknodat, &[&libc::AT_FDCWD, &&text(&name), &mode, &libc::makedev(major, minor)]);
+    let made =
+        call(libc::SYS_mknodat, &[&libc::AT_FDCWD, &&text(&name), &mode, &libc::makedev(major, minor)]);
     let _ = fs::remove_file(&name);
     Verdict::of(made)
 }

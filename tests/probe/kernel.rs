@@ -95,7 +95,11 @@ fn open_by_handle_at(_: &[String]) -> Verdict {
     );
     if let Err(errno) = named {
         // Some file systems have no handles. A refusal to name one is a refusal of the attack.
-        return if errno.is_refusal() { Verdict::Refused(errno.to_string()) } else { Verdict::Broken(errno.to_string()) };
+        return if errno.is_refusal() {
+            Verdict::Refused(errno.to_string())
+        } else {
+            Verdict::Broken(errno.to_string())
+        };
     }
     let Ok(directory) = std::fs::File::open("/usr/bin") else { return Verdict::Broken("no /usr/bin".into()) };
     use std::os::fd::AsRawFd as _;

@@ -24,7 +24,8 @@ const MOUNT_ATTR_RDONLY: u64 = 1;
 
 /// A directory that the attack may use as a mount point.
 fn place() -> String {
-    let path = format!("{}/probe-mount-{}", std::env::var("PWD").unwrap_or_else(|_| ".".into()), std::process::id());
+    let path =
+        format!("{}/probe-mount-{}", std::env::var("PWD").unwrap_or_else(|_| ".".into()), std::process::id());
     let _ = std::fs::create_dir(&path);
     path
 }

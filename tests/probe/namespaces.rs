@@ -17,18 +17,21 @@ pub(crate) const ATTACKS: &[(&str, Attack)] = &[
 /// The flag of a namespace by its name; several joined by a plus sign.
 fn flags(arguments: &[String]) -> Option<i32> {
     arguments.first()?.split('+').try_fold(0, |flags, name| {
-        Some(flags | match name {
-            "user" => libc::CLONE_NEWUSER,
-            "mount" => libc::CLONE_NEWNS,
-            "pid" => libc::CLONE_NEWPID,
-            "net" => libc::CLONE_NEWNET,
-            "ipc" => libc::CLONE_NEWIPC,
-            "uts" => libc::CLONE_NEWUTS,
-            "cgroup" => libc::CLONE_NEWCGROUP,
-            // Not in libc for this call: it shares a bit with the exit signal of clone().
-            "time" => 0x80,
-            _ => return None,
-        })
+        Some(
+            flags
+                | match name {
+                    "user" => libc::CLONE_NEWUSER,
+                    "mount" => libc::CLONE_NEWNS,
+                    "pid" => libc::CLONE_NEWPID,
+                    "net" => libc::CLONE_NEWNET,
+                    "ipc" => libc::CLONE_NEWIPC,
+                    "uts" => libc::CLONE_NEWUTS,
+                    "cgroup" => libc::CLONE_NEWCGROUP,
+                    // Not in libc for this call: it shares a bit with the exit signal of clone().
+                    "time" => 0x80,
+                    _ => return None,
+                },
+        )
     })
 }
 
@@ -70,7 +73,8 @@ struct CloneArgs {
 
 fn clone3(arguments: &[String]) -> Verdict {
     with_flags(arguments, |flags| {
-        let mut args = CloneArgs { flags: flags as u64, exit_signal: libc::SIGCHLD as u64, ..CloneArgs::default() };
+        let mut args =
+            CloneArgs { flags: flags as u64, exit_signal: libc::SIGCHLD as u64, ..CloneArgs::default() };
         match call(libc::SYS_clone3, &[&At(&mut args), &size_of::<CloneArgs>()])? {
             // SAFETY: this is the child; it ends.
             0 => unsafe { libc::_exit(0) },

@@ -18,8 +18,6 @@ pub(crate) const ATTACKS: &[(&str, Attack)] = &[
     ("resolve", resolve),
     ("netlink_links", netlink_links),
     ("netlink_add_link", netlink_add_link),
-    ("netlink_audit", |_| socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_AUDIT)),
-    ("netlink_kobject", |_| socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_KOBJECT_UEVENT)),
     ("vsock", |_| socket(libc::AF_VSOCK, libc::SOCK_STREAM, 0)),
     ("packet", |_| socket(libc::AF_PACKET, libc::SOCK_RAW, i32::from((libc::ETH_P_ALL as u16).to_be()))),
     ("packet_datagram", |_| socket(libc::AF_PACKET, libc::SOCK_DGRAM, 0)),

@@ -36,7 +36,8 @@ fn of_child(attack: impl FnOnce(i32) -> Result<i64, Errno>) -> Verdict {
 }
 
 fn ptrace_traceme(_: &[String]) -> Verdict {
-    let status = in_child(|| call(libc::SYS_ptrace, &[&libc::PTRACE_TRACEME, &0, &0, &0]).map_or_else(|e| e.0, |_| 0));
+    let status =
+        in_child(|| call(libc::SYS_ptrace, &[&libc::PTRACE_TRACEME, &0, &0, &0]).map_or_else(|e| e.0, |_| 0));
     match status {
         Ok(0) => Verdict::Succeeded("traced".into()),
         Ok(errno) => Verdict::Refused(Errno(errno).to_string()),
@@ -86,7 +87,8 @@ fn proc_mem(arguments: &[String]) -> Verdict {
     use std::os::unix::fs::FileExt as _;
     of_other(arguments, "mem", |path| {
         let maps = fs::read_to_string(path.replace("/mem", "/maps"))?;
-        let start = maps.split('-').next().and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or_default();
+        let start =
+            maps.split('-').next().and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or_default();
         let mut byte = [0];
         fs::File::open(path)?.read_exact_at(&mut byte, start).map(|()| 1)
     })

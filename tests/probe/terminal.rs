@@ -7,10 +7,10 @@ use crate::call::{At, Errno, call, in_child};
 use crate::{Attack, Verdict};
 
 pub(crate) const ATTACKS: &[(&str, Attack)] = &[
-    ("tiocsti", |_| on_a_terminal(|fd| call(libc::SYS_ioctl, &[&fd, &(libc::TIOCSTI as u64), &At(&mut b'x')]))),
+    ("tiocsti", |_| on_a_terminal(|fd| call(libc::SYS_ioctl, &[&fd, &libc::TIOCSTI, &At(&mut b'x')]))),
     // The kernel takes 32 bits of the request; a filter that compares 64 misses it.
     ("tiocsti_high_bits", |_| {
-        on_a_terminal(|fd| call(libc::SYS_ioctl, &[&fd, &(libc::TIOCSTI as u64 | 1 << 32), &At(&mut b'x')]))
+        on_a_terminal(|fd| call(libc::SYS_ioctl, &[&fd, &(libc::TIOCSTI | 1 << 32), &At(&mut b'x')]))
     }),
     ("tioclinux", |_| tioclinux(0)),
     ("tioclinux_high_bits", |_| tioclinux(1 << 40)),
@@ -28,11 +28,11 @@ fn on_a_terminal(attack: impl Fn(i32) -> Result<i64, Errno>) -> Verdict {
             let broken = |_| 255;
             let keyboard = File::options().read(true).write(true).open("/dev/ptmx").map_err(broken)?;
             let fd = keyboard.as_raw_fd();
-            call(libc::SYS_ioctl, &[&fd, &(libc::TIOCSPTLCK as u64), &At(&mut 0i32)]).map_err(|_| 254)?;
+            call(libc::SYS_ioctl, &[&fd, &libc::TIOCSPTLCK, &At(&mut 0i32)]).map_err(|_| 254)?;
             call(libc::SYS_setsid, &[]).map_err(|_| 253)?;
-            let line = call(libc::SYS_ioctl, &[&fd, &(libc::TIOCGPTPEER as u64), &libc::O_RDWR]).map_err(|_| 252)?;
+            let line = call(libc::SYS_ioctl, &[&fd, &libc::TIOCGPTPEER, &libc::O_RDWR]).map_err(|_| 252)?;
             let line = i32::try_from(line).map_err(|_| 251)?;
-            call(libc::SYS_ioctl, &[&line, &(libc::TIOCSCTTY as u64), &0]).map_err(|_| 250)?;
+            call(libc::SYS_ioctl, &[&line, &libc::TIOCSCTTY, &0]).map_err(|_| 250)?;
             attack(line).map_err(|errno| errno.0)
         };
         steps().map_or_else(|status| status, |_| 0)
@@ -52,6 +52,6 @@ fn tioclinux(high: u64) -> Verdict {
         Verdict::Refused(detail) if detail == Errno(libc::ENOTTY).to_string() => {
             Verdict::Succeeded("the request came to the terminal".into())
         }
-        other => other,
+        verdict @ (Verdict::Succeeded(_) | Verdict::Refused(_) | Verdict::Broken(_)) => verdict,
     }
 }
