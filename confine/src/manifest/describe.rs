@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use rustix::thread::CapabilitySet;
 
 use super::{Files, Landlock, Network, Peer, Privileges, Role, privileges};
-use crate::seccomp::rule::Action;
+use crate::seccomp::lists;
+use crate::seccomp::rule::{Action, Arm, ENOSYS, Rule};
 
 /// What one role has in one row.
 type Cell = fn(&Privileges) -> String;
@@ -39,6 +40,44 @@ pub fn table() -> String {
         text.push('\n');
     }
     text
+}
+
+/// The table, then each list of system calls with its reasons: a page of the documentation.
+pub fn document() -> String {
+    let mut text = String::from(
+        "# Privileges\n\nMade from the code by `cargo run -p confine --example privileges`: what each process of anet may do.\n\n",
+    );
+    text.push_str(&table());
+    for list in lists::ALL {
+        let _ =
+            write!(text, "\n## System calls: {}\n\nEvery other call: {}.", list.name, action(list.otherwise));
+        let _ = write!(text, " Of another architecture: {}.", action(list.foreign));
+        let _ = writeln!(
+            text,
+            " Unknown numbers: {}.\n\n| call | answer | reason |\n| --- | --- | --- |",
+            action(list.unknown)
+        );
+        for rule in list.rules {
+            let _ = writeln!(text, "| {} | {} | {} |", rule.call, answer(rule), rule.reason);
+        }
+    }
+    text
+}
+
+fn action(action: Action) -> &'static str {
+    match action {
+        Action::Allow => "allowed",
+        Action::Errno(ENOSYS) => "ENOSYS",
+        Action::Errno(_) => "EPERM",
+        Action::KillProcess => "the process ends",
+    }
+}
+
+fn answer(rule: &Rule) -> &'static str {
+    match rule.arms {
+        [Arm { when: [], then }] => action(*then),
+        _ => "by its arguments",
+    }
 }
 
 fn join(words: impl Iterator<Item = String>) -> String {

@@ -17,7 +17,7 @@ use rustix::thread::CapabilitySet;
 
 use crate::seccomp::Filter;
 
-pub use describe::table;
+pub use describe::{document, table};
 
 macro_rules! roles {
     ($($(#[$doc:meta])* $variant:ident => $privileges:path,)*) => {

@@ -31,7 +31,7 @@ pub enum Program<'a> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Namespaces {
     /// A user namespace in which the child's own user and group are mapped to themselves, and nobody else. Our process
-    /// must still be dumpable: the maps of one that is not belong to root.
+    /// must still be dumpable: the maps of one that is not belong to root. The child's bounding set is emptied.
     pub user: bool,
     /// A process namespace, the child its process 1: the kernel ends everything in it when the child ends.
     pub pid: bool,

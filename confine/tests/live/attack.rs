@@ -7,13 +7,13 @@ static PARENT: OnceLock<u64> = OnceLock::new();
 
 /// Asks what the attacks need to know, before the process is confined: a question that is forbidden would end it, and prove
 /// nothing of the attack.
-pub fn prepare() {
+pub(crate) fn prepare() {
     let parent = rustix::process::getppid().map_or(0, |parent| parent.as_raw_nonzero().get());
     PARENT.set(u64::from(parent.cast_unsigned())).unwrap();
 }
 
 /// A call by its number: its result, or its errno as a negative number.
-pub fn call(number: libc::c_long, arguments: [u64; 6]) -> i64 {
+pub(crate) fn call(number: libc::c_long, arguments: [u64; 6]) -> i64 {
     let [a, b, c, d, e, f] = arguments;
     // SAFETY: none; the tests give arguments with which the calls do nothing to this process's memory.
     let answer = unsafe { libc::syscall(number, a, b, c, d, e, f) };
@@ -21,7 +21,7 @@ pub fn call(number: libc::c_long, arguments: [u64; 6]) -> i64 {
 }
 
 /// The same with fewer arguments.
-pub fn call_with(number: libc::c_long, arguments: &[u64]) -> i64 {
+pub(crate) fn call_with(number: libc::c_long, arguments: &[u64]) -> i64 {
     let mut all = [0; 6];
     all[..arguments.len()].copy_from_slice(arguments);
     call(number, all)
@@ -29,7 +29,7 @@ pub fn call_with(number: libc::c_long, arguments: &[u64]) -> i64 {
 
 /// A call through the i386 interface.
 #[cfg(target_arch = "x86_64")]
-pub fn call_i386(number: i64) -> i64 {
+pub(crate) fn call_i386(number: i64) -> i64 {
     let mut answer = number;
     // SAFETY: the arguments are zero, and the calls asked for take none. The kernel may clobber r8 to r11.
     unsafe {
@@ -44,7 +44,7 @@ pub fn call_i386(number: i64) -> i64 {
 }
 
 /// Something to attack with, by name.
-pub fn attack(name: &str) -> i64 {
+pub(crate) fn attack(name: &str) -> i64 {
     let path = c"/etc/hostname".as_ptr() as u64;
     let here = libc::AT_FDCWD as u64;
     let parent = *PARENT.get().unwrap();

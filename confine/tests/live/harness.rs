@@ -11,15 +11,15 @@ use rustix::fs::{Mode, OFlags, open};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 /// A test and its name.
-pub type Test = (&'static str, fn());
+pub(crate) type Test = (&'static str, fn());
 /// What this program does when it is started as a child.
-pub type Action = (&'static str, fn(&[&str]));
+pub(crate) type Action = (&'static str, fn(&[&str]));
 
 /// An ordinary user: nobody of Debian.
-pub const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 /// Runs the tests whose names contain one of the words, as cargo's own harness would.
-pub fn run_all(words: &[&str], tests: &[Test]) {
+pub(crate) fn run_all(words: &[&str], tests: &[Test]) {
     let filters: Vec<&&str> = words.iter().filter(|word| !word.starts_with('-')).collect();
     if words.contains(&"--list") {
         tests.iter().for_each(|(name, _)| println!("{name}: test"));
@@ -46,7 +46,7 @@ pub fn run_all(words: &[&str], tests: &[Test]) {
 }
 
 /// Whether this is root, who alone can give other users; the tests that need it say so and pass for others.
-pub fn root() -> bool {
+pub(crate) fn root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
         eprintln!("not root: only the half of this test that an ordinary user can do");
@@ -55,36 +55,36 @@ pub fn root() -> bool {
 }
 
 /// A text as exec wants it.
-pub fn c(text: &str) -> CString {
+pub(crate) fn c(text: &str) -> CString {
     CString::new(text).unwrap()
 }
 
 /// This program.
-pub fn own_program() -> OwnedFd {
+pub(crate) fn own_program() -> OwnedFd {
     open("/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
 
 /// How a child ended, and what it printed on 1 and 2.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// How it ended.
-    pub status: Status,
+    pub(crate) status: Status,
     /// What it printed.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// A child of which 0, 1 and 2 are ours.
-pub struct Running {
+pub(crate) struct Running {
     /// The process.
-    pub child: Child,
+    pub(crate) child: Child,
     /// Its standard input.
-    pub input: OwnedFd,
+    pub(crate) input: OwnedFd,
     output: File,
 }
 
 impl Running {
     /// Reads one line.
-    pub fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = Vec::new();
         let mut byte = [0];
         while self.output.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
@@ -94,7 +94,7 @@ impl Running {
     }
 
     /// Waits for its end; closes its input before.
-    pub fn end(mut self) -> Outcome {
+    pub(crate) fn end(mut self) -> Outcome {
         drop(self.input);
         let mut text = String::new();
         self.output.read_to_string(&mut text).unwrap();
@@ -104,7 +104,7 @@ impl Running {
 }
 
 /// Starts this program as a child with an action and its words; `change` is applied to the command before.
-pub fn start(action: &str, words: &[&str], change: impl FnOnce(&mut Command<'_>)) -> Running {
+pub(crate) fn start(action: &str, words: &[&str], change: impl FnOnce(&mut Command<'_>)) -> Running {
     let program = own_program();
     let (input, theirs_in) = {
         let (read, write) = pipe_with(PipeFlags::CLOEXEC).unwrap();
@@ -121,12 +121,12 @@ pub fn start(action: &str, words: &[&str], change: impl FnOnce(&mut Command<'_>)
 }
 
 /// Starts it and waits for its end.
-pub fn outcome(action: &str, words: &[&str], change: impl FnOnce(&mut Command<'_>)) -> Outcome {
+pub(crate) fn outcome(action: &str, words: &[&str], change: impl FnOnce(&mut Command<'_>)) -> Outcome {
     start(action, words, change).end()
 }
 
 /// A line of /proc/PID/status.
-pub fn status_field(status: &str, field: &str) -> String {
+pub(crate) fn status_field(status: &str, field: &str) -> String {
     let line = status.lines().find(|line| line.split(':').next() == Some(field));
     line.unwrap_or_else(|| panic!("{field} in {status}")).split_once(':').unwrap().1.trim().to_owned()
 }

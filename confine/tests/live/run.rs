@@ -9,7 +9,7 @@ use confine::sys::wait::Status;
 use crate::attack::{attack, call_with};
 use crate::harness::{Action, NOBODY, Test, c, outcome, root};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("sbx_4_refused_calls_answer_and_do_not_kill", refused),
     ("sbx_4_terminal_injection_is_refused", terminal_injection),
     ("sbx_4_programs_work_under_the_filter", programs_work),
@@ -17,7 +17,7 @@ pub const TESTS: &[Test] = &[
     ("sbx_4_the_filter_lies_under_the_launchers", both_filters),
 ];
 
-pub const CHILDREN: &[Action] = &[
+pub(crate) const CHILDREN: &[Action] = &[
     ("run_attack", run_attack),
     ("type_into_terminal", type_into_terminal),
     ("run_sh", run_sh),

@@ -14,7 +14,7 @@ use confine::{Paths, Role, privileges};
 use crate::attack::attack;
 use crate::harness::{Action, Test, outcome};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("sbx_7_a_run_writes_only_where_it_may", writes),
     ("sbx_7_standard_streams_open_again_with_the_rights_they_have", streams),
     ("sbx_7_abstract_sockets_and_signals_stay_inside", scopes),
@@ -22,7 +22,7 @@ pub const TESTS: &[Test] = &[
     ("sbx_7_what_an_older_kernel_lacks_is_named", degrades),
 ];
 
-pub const CHILDREN: &[Action] = &[
+pub(crate) const CHILDREN: &[Action] = &[
     ("run_writes", run_writes),
     ("run_streams", run_streams),
     ("run_scopes", run_scopes),

@@ -15,7 +15,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::harness::{Action, NOBODY, Test, c, outcome, root, start, status_field};
 
-pub const TESTS: &[Test] = &[
+pub(crate) const TESTS: &[Test] = &[
     ("spawn_gives_arguments_and_environment_exactly", arguments_and_environment),
     ("spawn_runs_a_path", runs_a_path),
     ("sbx_8_spawn_closes_every_other_descriptor", descriptors),
@@ -34,7 +34,7 @@ pub const TESTS: &[Test] = &[
     ("wait_tells_stopped_killed_and_exited_apart", waits),
 ];
 
-pub const CHILDREN: &[Action] = &[
+pub(crate) const CHILDREN: &[Action] = &[
     ("words", words),
     ("descriptors", list_descriptors),
     ("contents", contents),
@@ -324,19 +324,21 @@ fn print_namespaces(_: &[&str]) {
     let interfaces = std::fs::read_to_string("/proc/self/net/dev").unwrap().lines().count() - 2;
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     println!(
-        "pid {} parent {:?} map {} setgroups {} interfaces {interfaces} caps {}",
+        "pid {} parent {:?} map {} setgroups {} interfaces {interfaces} caps {} {}",
         rustix::process::getpid().as_raw_nonzero(),
         rustix::process::getppid().map(|parent| parent.as_raw_nonzero().get() == 0),
         map.split_whitespace().collect::<Vec<_>>().join(" "),
         groups.trim(),
-        status_field(&status, "CapEff"),
+        status_field(&status, "CapPrm"),
+        status_field(&status, "CapBnd"),
     );
 }
 
-fn spawn_namespaces(_: &[&str]) {
+/// Starts this program with an action in all namespaces, as an ordinary user's guard starts the launcher.
+fn spawn_namespaces(words: &[&str]) {
     let program = crate::harness::own_program();
     let mut command = Command::new(Program::Descriptor(program.as_fd()));
-    command.argv = ["live", "child", "namespaces"].map(c).to_vec();
+    command.argv = ["live", "child", words[0]].map(c).to_vec();
     command.descriptors = vec![(rustix::stdio::stdout(), 1), (rustix::stdio::stderr(), 2)];
     command.namespaces = Namespaces { user: true, pid: true, net: true };
     command.parent_death_signal = true;
@@ -348,10 +350,10 @@ fn spawn_namespaces(_: &[&str]) {
 
 fn namespaces() {
     if root() {
-        let told = outcome("spawn_namespaces", &[], nobody);
+        let told = outcome("spawn_namespaces", &["namespaces"], nobody);
         assert_eq!(
             told.text,
-            "pid 1 parent None map 65534 65534 1 setgroups deny interfaces 1 caps 0000000000000000\nExited(0)\n"
+            "pid 1 parent None map 65534 65534 1 setgroups deny interfaces 1 caps 0000000000000000 0000000000000000\nExited(0)\n"
         );
         // As root without a user namespace, as a service does.
         let told = outcome("namespaces", &[], |command| {
@@ -359,9 +361,13 @@ fn namespaces() {
             command.namespaces = Namespaces { user: false, pid: true, net: true };
         });
         assert!(told.text.starts_with("pid 1 parent None map 0 0 4294967295 "), "{}", told.text);
-        assert!(told.text.ends_with("interfaces 1 caps 0000000000000000\n"), "{}", told.text);
+        assert!(
+            told.text.ends_with("interfaces 1 caps 0000000000000000 0000000000000000\n"),
+            "{}",
+            told.text
+        );
     } else {
-        let told = outcome("spawn_namespaces", &[], |_| ());
+        let told = outcome("spawn_namespaces", &["namespaces"], |_| ());
         assert!(told.text.starts_with("pid 1 parent None map "), "{}", told.text);
     }
 }
@@ -390,7 +396,7 @@ fn print_session(_: &[&str]) {
 }
 
 /// A pseudo-terminal, both ends.
-pub fn pseudo_terminal() -> (File, File) {
+pub(crate) fn pseudo_terminal() -> (File, File) {
     use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let near = openpt(flags).unwrap();

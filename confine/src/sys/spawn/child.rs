@@ -64,6 +64,9 @@ fn prepare(plan: &mut Plan<'_>) -> Result<(), Failure> {
     reset_dispositions()?;
     place_descriptors(plan)?;
     group(plan.command)?;
+    if plan.command.identity.is_some() || plan.command.namespaces.user {
+        empty_bounding_set();
+    }
     if let Some(identity) = plan.command.identity {
         become_user(identity)?;
     }
@@ -189,16 +192,19 @@ fn group(command: &Command<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn become_user(identity: Identity) -> Result<(), Failure> {
-    let Identity { uid, gid } = identity;
-    // Without the bounding set no program file can give back what is dropped here. Whoever lacks CAP_SETPCAP cannot, and
-    // needs not: its own is what the service manager left it.
-    for capability in 0..64 {
+/// Without it no program file can give back the capabilities that a change of user, or exec in a new user namespace, takes.
+/// Whoever lacks CAP_SETPCAP cannot, and needs not: its own set is what the service manager left it.
+fn empty_bounding_set() {
+    for capability in 0..u64::BITS {
         // SAFETY: no pointer.
         if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } < 0 {
             break;
         }
     }
+}
+
+fn become_user(identity: Identity) -> Result<(), Failure> {
+    let Identity { uid, gid } = identity;
     // The calls themselves: glibc's functions would stop all threads of a process that has one.
     // SAFETY: no pointer but a null one with a length of 0.
     unsafe {
