@@ -71,7 +71,7 @@ fn a_missing_program_gives_127_and_one_that_is_none_126() {
 #[test]
 fn a_bad_option_gives_125_and_one_line() {
     let person = Person::new(Who::User);
-    let cases: [&[&str]; 19] = [
+    let cases: [&[&str]; 18] = [
         &["--no-such-option", "--", "true"],
         &["--timeout", "soon", "--", "true"],
         &["--timeout", "-1s", "--", "true"],
@@ -79,7 +79,6 @@ fn a_bad_option_gives_125_and_one_line() {
         &["--limit", "no_such_limit=1", "--", "true"],
         &["--limit", "tunnels_open", "--", "true"],
         &["--limit", "tunnels_open=many", "--", "true"],
-        &["--limit", "growth=5", "--", "true"],
         &["--limit", "growth=99999999999999999999GiB", "--", "true"],
         &["--limit", "growth=5MB", "--", "true"],
         &["--budget", "no_such_budget=1", "--", "true"],
@@ -142,7 +141,7 @@ fn a_bad_host_gives_125_and_one_line() {
         &long_name,
     ];
     for host in hosts {
-        let outcome = person.anet(["run", "--allow", host, "--", "true"]).output();
+        let outcome = person.anet(["run", &format!("--allow={host}"), "--", "true"]).output();
         assert_eq!(outcome.expect_failure_of_anet(125), "bad_host", "{host:?}: {outcome}");
     }
     let many: Vec<String> =

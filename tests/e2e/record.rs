@@ -124,3 +124,36 @@ fn the_summary_says_what_was_refused() {
         assert!(!quiet.err().contains("--allow"), "{quiet}");
     }
 }
+
+/// EVI-5: a run keeps a sealed chain of its own, which `anet show` reads; EVI-2: a changed one is found out.
+#[test]
+fn a_run_leaves_a_sealed_chain() {
+    for who in Who::all() {
+        let person = Person::new(*who);
+        let outcome = person.run(NONE, ["true"]).output().expect_code(0);
+        let run = outcome.record()["run"].as_str().expect("a name").to_owned();
+        let shown = person.anet(["show", "--json", &run]).output().expect_code(0);
+        let shown: Value = serde_json::from_slice(&shown.stdout).unwrap_or_else(|e| panic!("{e}: {shown}"));
+        assert_eq!(shown["sealed"], true, "{shown}");
+        let kinds: Vec<&str> =
+            shown["records"].as_array().expect("records").iter().filter_map(|r| r["kind"].as_str()).collect();
+        assert_eq!((kinds.first(), kinds.contains(&"run.ended")), (Some(&"run.admitted"), true), "{kinds:?}");
+        assert!(person.anet(["show", &run]).output().expect_code(0).out().contains(&run));
+        let chain = person.path("state").join(format!("anet/runs/{run}.jsonl"));
+        let text = fs::read_to_string(&chain).expect("the chain");
+        let lines: Vec<&str> = text.lines().collect();
+        let changed = text.replacen("\"true\"", "\"tru3\"", 1);
+        assert_ne!(changed, text, "the chain names what ran");
+        let removed = [&lines[..1], &lines[2..]].concat().join("\n") + "\n";
+        for forged in [changed, removed] {
+            fs::write(&chain, forged).expect("forge");
+            assert_eq!(person.anet(["show", &run]).output().expect_failure_of_anet(125), "record_failed");
+        }
+        // Cut at the end: still a chain, but no sealed one.
+        fs::write(&chain, lines[..lines.len() - 1].join("\n") + "\n").expect("cut");
+        let cut = person.anet(["show", "--json", &run]).output().expect_code(0);
+        assert!(cut.out().contains("\"sealed\":false"), "{cut}");
+        let unknown = person.anet(["show", "r00000000000000"]).output();
+        assert_eq!(unknown.expect_failure_of_anet(125), "no_such_run");
+    }
+}
