@@ -67,6 +67,14 @@ pub enum Error {
     /// A Landlock step failed although the kernel offers it.
     #[error("entering the Landlock domain failed ({0}): report this, with the kernel's version")]
     Landlock(#[from] ::landlock::RulesetError),
+    /// No rule came to hold although the kernel has some of them.
+    #[error(
+        "the Landlock domain was not enforced on a kernel of ABI {abi}: report this, with the kernel's version"
+    )]
+    LandlockIgnored {
+        /// The kernel's level.
+        abi: u8,
+    },
 }
 
 /// Gives up everything that the manifest does not grant to `role`, for good.
@@ -77,7 +85,7 @@ pub enum Error {
 /// The order: each step is one that the next cannot undo and does not need. The memory is closed to neighbours first, so
 /// that from then on nobody of the same user can be inside while the rest is given up. Capabilities go before
 /// `no_new_privs`, which needs none. Landlock and seccomp need `no_new_privs`. seccomp is last, because it forbids all of
-/// these steps. A second call would fail at seccomp's list (or, for the roles with a deny list, only add the same again).
+/// these steps. A second call ends a process with a list of what it may do, and gives the others the same filter again.
 pub fn enter(role: Role, paths: &Paths<'_>) -> Result<Report, Error> {
     let wanted = privileges(role);
     if !sys::is_single_threaded() {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use ::landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, NetPort, PathBeneath, Ruleset, RulesetAttr, RulesetCreated,
-    RulesetCreatedAttr, RulesetError, Scope,
+    RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 
@@ -62,7 +62,19 @@ pub fn restrict(domain: &Landlock, paths: &Paths<'_>) -> Result<(), Error> {
             rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
         }
     }
-    rules.restrict_self()?;
+    // From which level on some of it can hold.
+    let since =
+        [(domain.files == Files::Named, 1), (domain.network != Network::Unrestricted, 4), (domain.scoped, 6)];
+    let enforceable = since.into_iter().any(|(wanted, since)| wanted && abi() >= since);
+    enforce(rules, enforceable)
+}
+
+/// Enters the domain. The crate degrades in silence, down to nothing: that is accepted only from a kernel that has nothing.
+fn enforce(rules: RulesetCreated, enforceable: bool) -> Result<(), Error> {
+    let status = rules.restrict_self()?;
+    if enforceable && status.ruleset == RulesetStatus::NotEnforced {
+        return Err(Error::LandlockIgnored { abi: abi() });
+    }
     Ok(())
 }
 
@@ -98,7 +110,7 @@ pub fn restrict_run(writable: &[BorrowedFd<'_>]) -> Result<u8, Error> {
         }
     }
     rules = standard_streams(rules)?;
-    rules.restrict_self()?;
+    enforce(rules, true)?;
     Ok(abi)
 }
 

@@ -20,6 +20,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("sbx_7_abstract_sockets_and_signals_stay_inside", scopes),
     ("prv_4_the_supervisors_domain_has_its_directories_only", supervisor),
     ("sbx_7_what_an_older_kernel_lacks_is_named", degrades),
+    ("sbx_7_a_kernel_without_landlock_is_said_and_served", without_landlock),
 ];
 
 pub(crate) const CHILDREN: &[Action] = &[
@@ -27,6 +28,7 @@ pub(crate) const CHILDREN: &[Action] = &[
     ("run_streams", run_streams),
     ("run_scopes", run_scopes),
     ("supervisor_opens", supervisor_opens),
+    ("without_landlock", enter_without_landlock),
 ];
 
 fn answer<T>(what: &str, result: std::io::Result<T>) {
@@ -223,4 +225,39 @@ fn degrades() {
     );
     let launcher = privileges(Role::Launcher).landlock.unwrap();
     assert_eq!(missing(&launcher, 0), ["abstract sockets", "signals"]);
+}
+
+/// A filter that answers ENOSYS to Landlock's first call, as a kernel built without it.
+fn hide_landlock() {
+    let i = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let call = u32::try_from(libc::SYS_landlock_create_ruleset).unwrap();
+    rustix::thread::set_no_new_privs(true).unwrap();
+    confine::sys::seccomp::install(&[
+        i(0x20, 0, 0, 0),
+        i(0x15, 0, 1, call),
+        i(0x06, 0, 0, 0x0005_0000 | libc::ENOSYS.cast_unsigned()),
+        i(0x06, 0, 0, 0x7fff_0000),
+    ])
+    .unwrap();
+}
+
+fn enter_without_landlock(words: &[&str]) {
+    hide_landlock();
+    if words[0] == "run" {
+        println!("{}", restrict_run(&[rustix::stdio::stdout()]).unwrap());
+        return;
+    }
+    let role = *Role::ALL.iter().find(|role| role.name() == words[0]).unwrap();
+    let report = confine::enter(role, &Paths::default()).unwrap();
+    println!("{} {}", report.landlock_abi, report.landlock_missing.join(","));
+}
+
+fn without_landlock() {
+    let told = |name: &str| outcome("without_landlock", &[name], |_| ()).text;
+    assert_eq!(told("run"), "0\n");
+    assert_eq!(told("guard"), "0 \n");
+    assert_eq!(told("launcher"), "0 abstract sockets,signals\n");
+    for name in ["supervisor", "proxy", "terminal"] {
+        assert!(told(name).starts_with("0 files,moves between directories,truncation,TCP ports,"), "{name}");
+    }
 }
