@@ -1,0 +1,278 @@
+//! The directories of a run: made, locked while it lives, and removed; after a crash by the next start.
+//!
+//! ```text
+//! ROOT/.lock            held while runs are made or looked for: a directory without its lock is one being made
+//! ROOT/RUN/lock         held by the launcher of a run as long as it lives
+//! ROOT/RUN/placeholders what was done to the host for it
+//! ROOT/RUN/{work,home,tmp}
+//! ```
+
+use std::ffi::{CStr, CString, OsStr};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use ipc_proto::launcher::Failure;
+use ipc_proto::{Code, RunId};
+use rustix::fs::{
+    AtFlags, FlockOperation, Mode, OFlags, RawDir, flock, fstat, mkdirat, open, openat, unlinkat,
+};
+use rustix::io::Errno;
+
+use crate::failure::failure;
+use crate::placeholder::{self, Entry};
+use crate::remove::{Removal, is_dots, open_directory};
+
+/// A run's lock, in its directory.
+const LOCK: &CStr = c"lock";
+/// How often the root's lock is tried, and how long is waited in between: whoever holds it does so for milliseconds.
+const TRIES: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Where runs have their directories.
+#[derive(Debug)]
+pub struct Root {
+    path: PathBuf,
+    directory: OwnedFd,
+    lock: OwnedFd,
+}
+
+/// The root while its lock is held.
+#[derive(Debug)]
+pub struct Locked<'a>(&'a Root);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // The descriptor is ours and open: unlocking it cannot fail.
+        let _ = flock(&self.0.lock, FlockOperation::Unlock);
+    }
+}
+
+/// The directories of one run.
+#[derive(Debug)]
+pub struct RunDirectory {
+    name: CString,
+    path: PathBuf,
+    directory: OwnedFd,
+    // Held until the run's directory is gone.
+    _lock: OwnedFd,
+}
+
+/// What was found beside a new run.
+#[derive(Debug, Default)]
+pub struct Neighbours {
+    /// Directories of runs whose launcher died. Their placeholders are gone already.
+    pub stale: Vec<RunDirectory>,
+    /// What was done to the host for runs that live.
+    pub live: Vec<Entry>,
+}
+
+impl Root {
+    /// Opens the root, and makes it if it is missing.
+    ///
+    /// # Errors
+    /// When it cannot be made, or others could change it.
+    pub fn open(path: &Path) -> Result<Root, Failure> {
+        let trouble = |error: io::Error| unusable(path, &error);
+        std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+            .recursive(true)
+            .create(path)
+            .map_err(trouble)?;
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = open(path, flags, Mode::empty()).map_err(|error| trouble(error.into()))?;
+        let stat = fstat(&directory).map_err(|error| trouble(error.into()))?;
+        if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
+            return Err(trouble(io::Error::other("it belongs to another user or can be written by others")));
+        }
+        let lock = lock_file(&directory, c".lock").map_err(trouble)?;
+        Ok(Root { path: path.to_owned(), directory, lock })
+    }
+
+    /// Waits for the root's lock.
+    ///
+    /// # Errors
+    /// When somebody holds it for seconds.
+    pub fn lock(&self) -> Result<Locked<'_>, Failure> {
+        for _ in 0..TRIES {
+            match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Locked(self)),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => sleep(PAUSE),
+                Err(error) => return Err(unusable(&self.path, &error.into())),
+            }
+        }
+        Err(unusable(&self.path, &io::Error::other("another launcher keeps it locked")))
+    }
+}
+
+impl Locked<'_> {
+    /// Takes over what dead launchers left, and undoes what they did to the host.
+    ///
+    /// # Errors
+    /// When the root cannot be read.
+    pub fn neighbours(&self) -> Result<Neighbours, Failure> {
+        let trouble = |error: io::Error| unusable(&self.0.path, &error);
+        let mut neighbours = Neighbours::default();
+        let mut left_by_the_dead = Vec::new();
+        for name in self.names().map_err(trouble)? {
+            let Ok(directory) = open_directory(self.0.directory.as_fd(), &name) else { continue };
+            let entries = placeholder::read(&directory).map_err(trouble)?;
+            let lock = lock_file(&directory, LOCK).map_err(trouble)?;
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {
+                    left_by_the_dead.push(entries);
+                    let path = self.0.path.join(OsStr::from_bytes(name.as_bytes()));
+                    neighbours.stale.push(RunDirectory { name, path, directory, _lock: lock });
+                }
+                Err(_) => neighbours.live.extend(entries),
+            }
+        }
+        for entries in left_by_the_dead {
+            // What cannot be undone now, a network mount that is away say, is looked at again at no time: its record goes
+            // with the directory. An empty directory is all that stays.
+            let _ = placeholder::undo(&entries, &neighbours.live);
+        }
+        Ok(neighbours)
+    }
+
+    /// What was done to the host for the runs that live, but for the one of `own`.
+    ///
+    /// # Errors
+    /// When the root cannot be read.
+    pub fn others(&self, own: &RunDirectory) -> io::Result<Vec<Entry>> {
+        let mut live = Vec::new();
+        for name in self.names()?.into_iter().filter(|name| *name != own.name) {
+            if let Ok(directory) = open_directory(self.0.directory.as_fd(), &name) {
+                live.extend(placeholder::read(&directory)?);
+            }
+        }
+        Ok(live)
+    }
+
+    /// Makes a run's directories.
+    ///
+    /// # Errors
+    /// When one cannot be made, or the run's name is taken.
+    pub fn create(&self, run: RunId, parts: &[&str]) -> Result<RunDirectory, Failure> {
+        let trouble = |error: io::Error| unusable(&self.0.path, &error);
+        let name = CString::new(run.to_string()).map_err(|error| trouble(io::Error::other(error)))?;
+        mkdirat(&self.0.directory, &name, Mode::RWXU).map_err(|error| trouble(error.into()))?;
+        let directory =
+            open_directory(self.0.directory.as_fd(), &name).map_err(|error| trouble(error.into()))?;
+        let lock = lock_file(&directory, LOCK).map_err(trouble)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|error| trouble(error.into()))?;
+        for part in parts {
+            mkdirat(&directory, *part, Mode::RWXU).map_err(|error| trouble(error.into()))?;
+        }
+        Ok(RunDirectory { path: self.0.path.join(run.to_string()), name, directory, _lock: lock })
+    }
+
+    fn names(&self) -> io::Result<Vec<CString>> {
+        let root = openat(&self.0.directory, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        let mut buffer = [MaybeUninit::<u8>::uninit(); 8192];
+        let mut entries = RawDir::new(&root, &mut buffer);
+        let mut names = Vec::new();
+        while let Some(entry) = entries.next() {
+            let name = entry?.file_name().to_owned();
+            if !is_dots(&name) && name.to_bytes() != b".lock" {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+}
+
+impl RunDirectory {
+    /// Where it is on the host.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn directory(&self) -> &OwnedFd {
+        &self.directory
+    }
+
+    /// Begins to empty it.
+    ///
+    /// # Errors
+    /// When no descriptor is left.
+    pub fn removal(&self) -> io::Result<Removal> {
+        Ok(Removal::new(self.directory.try_clone()?, LOCK))
+    }
+
+    /// Removes the emptied directory.
+    ///
+    /// # Errors
+    /// When it is not empty, or was replaced.
+    pub fn remove(self, root: &Root) -> io::Result<()> {
+        unlinkat(&self.directory, LOCK, AtFlags::empty())?;
+        Ok(unlinkat(&root.directory, &self.name, AtFlags::REMOVEDIR)?)
+    }
+}
+
+fn lock_file(directory: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?)
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Failure {
+    let path = crate::failure::escape(path.as_os_str().as_bytes());
+    failure(Code::StateUnusable, &format!("the directory for runs, {path}, cannot be used: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placeholder::Record;
+
+    fn run(number: u8) -> RunId {
+        RunId::new(1, [0, 0, 0, number])
+    }
+
+    /// FS-2, FS-5: private directories with a lock; what a dead launcher left is found and removed, what lives is not.
+    #[test]
+    fn stale_runs_are_told_from_live_ones() {
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().canonicalize().unwrap();
+        let root = Root::open(&base.join("cache/runs")).unwrap();
+        let (live, dead) = {
+            let locked = root.lock().unwrap();
+            (locked.create(run(1), &["home"]).unwrap(), locked.create(run(2), &["home", "tmp"]).unwrap())
+        };
+        Record::create(live.directory()).unwrap().make(&base.join("shared")).unwrap();
+        let mut record = Record::create(dead.directory()).unwrap();
+        record.make(&base.join("left")).unwrap();
+        record.share(std::slice::from_ref(&base), &placeholder::read(live.directory()).unwrap()).unwrap();
+        std::fs::write(dead.path().join("home/file"), "x").unwrap();
+        drop((dead, record));
+
+        let neighbours = root.lock().unwrap().neighbours().unwrap();
+        assert_eq!(neighbours.stale.len(), 1);
+        assert_eq!(neighbours.live.len(), 2);
+        assert!(!base.join("left").exists() && base.join("shared").exists());
+        for stale in neighbours.stale {
+            let path = stale.path().to_owned();
+            stale.removal().unwrap().step(usize::MAX).unwrap();
+            stale.remove(&root).unwrap();
+            assert!(!path.exists());
+        }
+        assert!(live.path().exists());
+        assert!(root.lock().unwrap().create(run(1), &[]).is_err(), "a name is taken once");
+    }
+
+    /// FS-5: a root that somebody else could change is not used.
+    #[test]
+    fn a_root_that_others_can_write_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("open");
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        assert_eq!(Root::open(&path).unwrap_err().code, Code::StateUnusable);
+    }
+}

@@ -1,0 +1,371 @@
+//! What stays read-only in a writable directory although the directory is writable (FS-4).
+//!
+//! A run's writable directory is used afterwards by the operator's own programs, outside the sandbox, and some file names
+//! there are programs to them: a hook runs at the next commit, a start-up file at the next shell, a setting of an agent or
+//! an editor at its next start. Whoever can write one of these runs a program as the operator, later, with everything.
+//!
+//! A name that does not exist yet is as good to an attacker as one that does: it gets a placeholder (see
+//! [`crate::placeholder`]). A name that is a link is protected where it leads, and the link itself is put back at the end.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use super::resolve;
+use super::rules::{Access, Node, Opened, Seen, View};
+
+/// When a name is protected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum When {
+    /// Always.
+    Always,
+    /// If the directory that it is in exists: elsewhere nobody reads it.
+    Parent,
+    /// If it exists.
+    Present,
+}
+
+/// A name, at the top of a writable directory.
+struct Name {
+    path: &'static str,
+    when: When,
+    reason: &'static str,
+}
+
+const fn name(path: &'static str, when: When, reason: &'static str) -> Name {
+    Name { path, when, reason }
+}
+
+const SHELL: &str = "a shell runs it when it starts or ends";
+const AGENT: &str = "an agent takes commands, permissions or servers to start from it";
+const EDITOR: &str = "an editor runs tasks and programs that it names";
+const LOGIN: &str = "programs are started from it at the next login";
+
+/// The table. (Version control has more to it: see [`Found::repository`].)
+const NAMES: &[Name] = &[
+    name(".bashrc", When::Always, SHELL),
+    name(".bash_profile", When::Always, SHELL),
+    name(".bash_login", When::Always, SHELL),
+    name(".bash_logout", When::Always, SHELL),
+    name(".bash_aliases", When::Always, SHELL),
+    name(".profile", When::Always, SHELL),
+    name(".zshrc", When::Always, SHELL),
+    name(".zprofile", When::Always, SHELL),
+    name(".zshenv", When::Always, SHELL),
+    name(".zlogin", When::Always, SHELL),
+    name(".zlogout", When::Always, SHELL),
+    name(".kshrc", When::Always, SHELL),
+    name(".cshrc", When::Always, SHELL),
+    name(".tcshrc", When::Always, SHELL),
+    name(".login", When::Always, SHELL),
+    name(".config/fish", When::Always, SHELL),
+    name(".envrc", When::Present, SHELL),
+    name(".xprofile", When::Present, LOGIN),
+    name(".xsessionrc", When::Present, LOGIN),
+    name(".pam_environment", When::Present, LOGIN),
+    name(".ssh", When::Present, "it says who may log in, and which programs ssh starts"),
+    name(".config/autostart", When::Parent, LOGIN),
+    name(".config/environment.d", When::Parent, LOGIN),
+    name(".config/systemd/user", When::Parent, LOGIN),
+    name(".local/share/systemd/user", When::Parent, LOGIN),
+    name(".gitconfig", When::Always, "git runs programs that it names: aliases, pagers, monitors"),
+    name(".config/git", When::Parent, "git runs programs that it names: aliases, pagers, monitors"),
+    name(".hgrc", When::Present, "Mercurial runs hooks and extensions that it names"),
+    name(".hg/hgrc", When::Always, "Mercurial runs hooks and extensions that it names"),
+    name(".jj/repo/config.toml", When::Parent, "Jujutsu runs programs that it names"),
+    name(".husky", When::Present, "git's hooks, where the project uses husky"),
+    name(".claude/settings.json", When::Always, AGENT),
+    name(".claude/settings.local.json", When::Always, AGENT),
+    name(".claude/commands", When::Always, AGENT),
+    name(".claude/agents", When::Always, AGENT),
+    name(".claude/hooks", When::Always, AGENT),
+    name(".claude/skills", When::Always, AGENT),
+    name(".claude.json", When::Present, AGENT),
+    name(".mcp.json", When::Always, AGENT),
+    name(".codex", When::Always, AGENT),
+    name(".cursor", When::Always, AGENT),
+    name(".gemini", When::Always, AGENT),
+    name(".opencode", When::Always, AGENT),
+    name("opencode.json", When::Present, AGENT),
+    name("opencode.jsonc", When::Present, AGENT),
+    name(".config/opencode", When::Parent, AGENT),
+    name(".hermes", When::Present, AGENT),
+    name(".openclaw", When::Present, AGENT),
+    name(".vscode", When::Always, EDITOR),
+    name(".idea", When::Always, EDITOR),
+    name(".zed", When::Present, EDITOR),
+    name(".devcontainer", When::Present, EDITOR),
+];
+
+/// The names, and why each is protected, for the documentation.
+pub fn table() -> impl Iterator<Item = (&'static str, &'static str)> {
+    NAMES.iter().map(|name| (name.path, name.reason))
+}
+
+/// How deep below a named directory repositories and sockets are looked for.
+const DEPTH: usize = 3;
+/// How many names are looked at for that in each named directory. What lies beyond is not found; the log says so.
+const MAX_ENTRIES: usize = 10_000;
+/// How many repositories are protected in each named directory: each takes bwrap several mounts.
+const MAX_REPOSITORIES: usize = 64;
+/// The longest file of git's that is looked into, in bytes.
+const MAX_TEXT: u64 = 64 * 1024;
+/// How many repositories lead from one to another (a worktree to its repository, that to its submodules).
+const MAX_CHAIN: usize = 4;
+
+/// What was found below a named directory before the run.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Directories with a `.git` in them, the named one aside.
+    pub repositories: Vec<PathBuf>,
+    /// Sockets: whoever listens on one is reachable through it, so they are closed.
+    pub sockets: Vec<PathBuf>,
+    /// A bound was reached.
+    pub cut: bool,
+}
+
+/// Looks below `root`, breadth first, so that a bound cuts the deepest off.
+#[must_use]
+pub fn survey(root: &Opened) -> Survey {
+    let mut survey = Survey::default();
+    let mut left = MAX_ENTRIES;
+    let mut level = vec![root.source.clone()];
+    for depth in 0..=DEPTH {
+        let mut next = Vec::new();
+        for directory in level {
+            // What cannot be read by us cannot be read by the run either, which has the same user.
+            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
+                if left == 0 {
+                    survey.cut = true;
+                    return survey;
+                }
+                left -= 1;
+                let Ok(kind) = entry.file_type() else { continue };
+                if entry.file_name() == ".git" {
+                    if depth > 0 && root.access == Access::ReadWrite {
+                        survey.repositories.push(directory.clone());
+                    }
+                } else if kind.is_socket() {
+                    survey.sockets.push(entry.path());
+                } else if kind.is_dir() {
+                    next.push(entry.path());
+                }
+            }
+        }
+        level = next;
+    }
+    if survey.repositories.len() > MAX_REPOSITORIES {
+        survey.repositories.truncate(MAX_REPOSITORIES);
+        survey.cut = true;
+    }
+    survey
+}
+
+/// What has to be done so that the names stay as they are.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// There, to be mounted read-only. Without a link in them.
+    pub present: Vec<PathBuf>,
+    /// Not there: to be made as placeholders.
+    pub missing: Vec<PathBuf>,
+    /// Links, and what they say: a mount cannot hold a link, so it is put back at the end.
+    pub links: Vec<(PathBuf, PathBuf)>,
+    /// Not there, and no placeholder can stand in for them: removed at the end, should they be there then.
+    pub absent: Vec<PathBuf>,
+}
+
+impl Found {
+    /// Looks at the top of a writable directory, and at the repositories found below it.
+    #[must_use]
+    pub fn look(view: &View, root: &Path, repositories: &[PathBuf]) -> Found {
+        let mut found = Found::default();
+        if !root.is_dir() {
+            // A single file was named: by its name, so it is open.
+            return found;
+        }
+        for Name { path, when, reason: _ } in NAMES {
+            found.name(view, root, Path::new(path), *when);
+        }
+        found.repository(view, root, When::Always);
+        for repository in repositories {
+            found.repository(view, repository, When::Present);
+        }
+        if is_git_directory(root) {
+            // `--rw DIR/.git` names the directory, not the hooks in it.
+            found.git_directory(view, root, root, 0);
+        }
+        found.present.retain(|path| view.protects(path));
+        found.missing.retain(|path| view.protects(path));
+        found
+    }
+
+    /// One name below `base`, component by component, since any of them may be a link, a file, or missing.
+    fn name(&mut self, view: &View, base: &Path, name: &Path, when: When) {
+        let mut here = base.to_owned();
+        let mut rest = name.components();
+        while let Some(part) = rest.next() {
+            here.push(part);
+            let rest = rest.as_path();
+            match fs::symlink_metadata(&here) {
+                Ok(there) if there.file_type().is_symlink() => return self.link(view, &here, rest),
+                Ok(there) if there.is_dir() && rest.as_os_str().is_empty() => return self.present.push(here),
+                Ok(there) if there.is_dir() => {}
+                // A file in the place of a directory: replaced by one, the name could come into being.
+                Ok(_) => return self.present.push(here),
+                Err(_) => {
+                    let wanted = match when {
+                        When::Always => true,
+                        When::Parent => rest.as_os_str().is_empty(),
+                        When::Present => false,
+                    };
+                    if wanted {
+                        self.missing.push(here.join(rest));
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A link, and what it leads to, if the run can write there.
+    fn link(&mut self, view: &View, link: &Path, rest: &Path) {
+        let Ok(target) = fs::read_link(link) else { return };
+        if matches!(view.seen(link), Seen::Writable(_)) {
+            self.links.push((link.to_owned(), target));
+        }
+        match resolve(&link.join(rest)) {
+            Ok((path, Some(_))) => self.present.push(path),
+            Ok((path, None)) => self.missing.push(path),
+            // Nothing can be opened through it, today or by anything that the run could make.
+            Err(_) => {}
+        }
+    }
+
+    /// The repository whose work tree is `tree`.
+    fn repository(&mut self, view: &View, tree: &Path, when: When) {
+        let git = tree.join(".git");
+        match fs::symlink_metadata(&git) {
+            Ok(there) if there.file_type().is_symlink() => {
+                self.link(view, &git, Path::new(""));
+                if let Ok((real, Some(Node::Directory))) = resolve(&git) {
+                    self.git_directory(view, &real, tree, 0);
+                }
+            }
+            Ok(there) if there.is_dir() => self.git_directory(view, &git, tree, 0),
+            Ok(_) => {
+                // A work tree or submodule: a file that says where its repository is.
+                if let Some(real) = pointed_to(&git, "gitdir: ") {
+                    self.git_directory(view, &real, tree, 0);
+                }
+                self.present.push(git);
+            }
+            // No repository yet. One that the run makes has no hooks; its configuration is the run's own (git could not
+            // make it otherwise), as that of any repository that it makes further down.
+            Err(_) if when == When::Always => self.missing.push(git.join("hooks")),
+            Err(_) => {}
+        }
+    }
+
+    /// A repository's own directory: hooks, and the configuration, which can name others.
+    fn git_directory(&mut self, view: &View, git: &Path, tree: &Path, chain: usize) {
+        if chain >= MAX_CHAIN || !matches!(view.seen(git), Seen::Writable(_)) {
+            return;
+        }
+        self.name(view, git, Path::new("hooks"), When::Always);
+        for name in ["config", "config.worktree", "commondir"] {
+            self.name(view, git, Path::new(name), When::Present);
+            // The first is there. The others change where git looks for the first, and git cannot work with a placeholder
+            // in their place.
+            if name != "config" && fs::symlink_metadata(git.join(name)).is_err() {
+                self.absent.push(git.join(name));
+            }
+        }
+        if let Some(common) = pointed_to(&git.join("commondir"), "") {
+            self.git_directory(view, &common, tree, chain + 1);
+        }
+        for path in named_in_configuration(&git.join("config"), git, tree) {
+            match resolve(&path) {
+                Ok((path, Some(_))) => self.present.push(path),
+                Ok((path, None)) => self.missing.push(path),
+                Err(_) => {}
+            }
+        }
+        for tree in directories(&git.join("worktrees")) {
+            for name in ["commondir", "config.worktree", "gitdir"] {
+                self.name(view, &tree, Path::new(name), When::Present);
+            }
+        }
+        // A submodule's name may have slashes in it.
+        let mut level = directories(&git.join("modules"));
+        for _ in 0..DEPTH {
+            let mut next = Vec::new();
+            for module in level {
+                match is_git_directory(&module) {
+                    true => self.git_directory(view, &module, &module, chain + 1),
+                    false => next.extend(directories(&module)),
+                }
+            }
+            level = next;
+        }
+    }
+}
+
+fn is_git_directory(path: &Path) -> bool {
+    path.join("HEAD").exists() && path.join("objects").is_dir()
+}
+
+/// The real directories in `path`, as many as are protected.
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten().take(MAX_REPOSITORIES);
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+/// The directory that a one-line file points to, without a link in it.
+fn pointed_to(file: &Path, before: &str) -> Option<PathBuf> {
+    let text = read(file)?;
+    let target = text.strip_prefix(before)?.trim_end_matches('\n');
+    let (path, node) = resolve(&file.parent()?.join(target)).ok()?;
+    (node == Some(Node::Directory)).then_some(path)
+}
+
+/// What a configuration of git's names that is as good as itself: the directory of hooks, and files that it includes.
+fn named_in_configuration(config: &Path, git: &Path, tree: &Path) -> Vec<PathBuf> {
+    let mut section = String::new();
+    let mut named = Vec::new();
+    for line in read(config).unwrap_or_default().lines().map(str::trim) {
+        if let Some(header) = line.strip_prefix('[') {
+            let end = header.find([' ', ']', '\t']).unwrap_or(header.len());
+            section = header.get(..end).unwrap_or_default().to_ascii_lowercase();
+        }
+        // A key may follow its section's header on the same line.
+        let line = line.rsplit(']').next().unwrap_or(line);
+        let Some((key, value)) = line.split_once('=') else { continue };
+        let value = value.trim().trim_matches('"');
+        let base = match (section.as_str(), key.trim().to_ascii_lowercase().as_str()) {
+            ("core", "hookspath") => tree,
+            ("include" | "includeif", "path") => git,
+            _ => continue,
+        };
+        // A home directory is the operator's; who opens that has the names of the table protected.
+        if !value.is_empty() && !value.starts_with('~') {
+            named.push(base.join(value));
+        }
+    }
+    named
+}
+
+fn read(path: &Path) -> Option<String> {
+    let file =
+        fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file).and(fs::File::open(path).ok())?;
+    let mut text = String::new();
+    file.take(MAX_TEXT).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+#[path = "protected_tests.rs"]
+mod tests;

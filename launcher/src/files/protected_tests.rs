@@ -1,0 +1,137 @@
+use std::os::unix::fs::symlink;
+
+use super::*;
+use crate::files::rules::Origin;
+
+struct Place {
+    _keep: tempfile::TempDir,
+    root: PathBuf,
+}
+
+impl Place {
+    fn new() -> Place {
+        let keep = tempfile::tempdir().unwrap();
+        let root = keep.path().canonicalize().unwrap().join("project");
+        fs::create_dir(&root).unwrap();
+        Place { _keep: keep, root }
+    }
+    fn file(&self, path: &str, text: &str) {
+        let path = self.root.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    fn git(&self, at: &str) {
+        self.file(&format!("{at}/HEAD"), "ref: refs/heads/main\n");
+        self.file(&format!("{at}/config"), "[core]\n\tbare = false\n");
+        fs::create_dir_all(self.root.join(at).join("objects")).unwrap();
+    }
+    fn opened(&self) -> Opened {
+        let (dest, source) = (self.root.clone(), self.root.clone());
+        Opened { dest, source, access: Access::ReadWrite, origin: Origin::Operator }
+    }
+    fn look(&self) -> Found {
+        let view = View::new(vec![self.opened()], Vec::new()).unwrap();
+        Found::look(&view, &self.root, &survey(&self.opened()).repositories)
+    }
+    fn has(&self, list: &[PathBuf], path: &str) -> bool {
+        list.contains(&self.root.join(path))
+    }
+}
+
+/// FS-4: names are protected whether they exist or not, and each says why.
+#[test]
+fn names_are_protected_whether_they_exist_or_not() {
+    let place = Place::new();
+    place.file(".bashrc", "");
+    place.file(".vscode/tasks.json", "{}");
+    let found = place.look();
+    assert!(place.has(&found.present, ".bashrc") && place.has(&found.present, ".vscode"));
+    for name in [".zshrc", ".claude/settings.json", ".mcp.json", ".git/hooks", ".hg/hgrc", ".config/fish"] {
+        assert!(place.has(&found.missing, name), "{name}");
+    }
+    assert!(!place.has(&found.missing, ".ssh") && !place.has(&found.missing, ".config/git"));
+    assert!(table().all(|(path, reason)| !reason.is_empty() && Path::new(path).is_relative()));
+}
+
+/// FS-4: a repository's hooks and configuration, and what the configuration names.
+#[test]
+fn a_repository_is_protected_with_what_it_names() {
+    let place = Place::new();
+    place.git(".git");
+    place.file(".git/config", "[core]\n\thooksPath = tools/hooks\n[include] path = ../shared.cfg\n");
+    place.file("tools/hooks/pre-commit", "");
+    let found = place.look();
+    assert!(place.has(&found.present, ".git/config") && place.has(&found.present, "tools/hooks"));
+    assert!(place.has(&found.missing, ".git/hooks") && place.has(&found.missing, "shared.cfg"));
+    assert!(place.has(&found.absent, ".git/commondir"));
+}
+
+/// FS-4: nested repositories, submodules, and work trees whose repository is elsewhere.
+#[test]
+fn nested_repositories_are_found() {
+    let place = Place::new();
+    place.git(".git/modules/vendor/lib");
+    place.git(".git");
+    place.file("vendor/lib/.git", "gitdir: ../../.git/modules/vendor/lib\n");
+    place.git("a/b/.git");
+    place.file("a/b/.git/hooks/post-checkout", "");
+    place.git("one/two/three/four/.git");
+    place.file("tree/.git", "gitdir: ../store/worktrees/tree\n");
+    place.git("store");
+    place.file("store/worktrees/tree/commondir", "../..\n");
+    let found = place.look();
+    for name in [
+        ".git/modules/vendor/lib/config",
+        "vendor/lib/.git",
+        "a/b/.git/hooks",
+        "a/b/.git/config",
+        "tree/.git",
+        "store/worktrees/tree/commondir",
+        "store/config",
+    ] {
+        assert!(place.has(&found.present, name), "{name}");
+    }
+    assert!(place.has(&found.missing, ".git/modules/vendor/lib/hooks"));
+    assert!(!place.has(&found.present, "one/two/three/four/.git/config"), "deeper than is looked");
+}
+
+/// FS-4: a link is protected where it leads, and is put back; one that leads out of what is writable needs no mount.
+#[test]
+fn links_are_protected_where_they_lead() {
+    let place = Place::new();
+    place.file("dotfiles/bashrc", "");
+    symlink("dotfiles/bashrc", place.root.join(".bashrc")).unwrap();
+    symlink("shared", place.root.join(".claude")).unwrap();
+    fs::create_dir(place.root.join("shared")).unwrap();
+    symlink("/etc/profile", place.root.join(".profile")).unwrap();
+    symlink("later", place.root.join(".zshrc")).unwrap();
+    let found = place.look();
+    assert!(place.has(&found.present, "dotfiles/bashrc"));
+    assert!(place.has(&found.missing, "shared/settings.json") && place.has(&found.missing, "later"));
+    assert!(!found.present.iter().any(|path| path.starts_with("/etc")));
+    let links: Vec<_> =
+        found.links.iter().map(|(link, _)| link.file_name().unwrap().to_str().unwrap()).collect();
+    for name in [".bashrc", ".claude", ".profile", ".zshrc"] {
+        assert!(links.contains(&name), "{name}");
+    }
+}
+
+/// FS-1: sockets in an opened directory are found, to be closed.
+#[test]
+fn sockets_are_found() {
+    let place = Place::new();
+    fs::create_dir_all(place.root.join("a/b")).unwrap();
+    let socket = place.root.join("a/b/agent.sock");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    assert_eq!(survey(&place.opened()).sockets, [socket]);
+}
+
+/// The survey is bounded, and says when it was cut.
+#[test]
+fn the_survey_is_bounded() {
+    let place = Place::new();
+    for number in 0..=MAX_ENTRIES {
+        fs::write(place.root.join(number.to_string()), "").unwrap();
+    }
+    assert!(survey(&place.opened()).cut);
+}

@@ -1,0 +1,423 @@
+//! How much the directories of a run grew (LIM: growth).
+//!
+//! A thread walks them, at least every second, and earlier when the file system's free space says that much was written.
+//! Counted are allocated blocks, and 4 KiB for each name that stands for an inode, so that millions of empty files are
+//! growth too. Links are not followed and file systems not left; whatever the run does to its tree meanwhile, the walk
+//! stays inside: a directory that is left through `..` must be the one that was entered, else the walk begins anew.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RawDir, Stat, chmod, fstat, fstatvfs, open, openat, statat,
+};
+use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::remove::{is_dots, open_directory};
+
+/// What an inode counts beside its blocks, in bytes: about what it takes of a file system's own tables.
+pub const INODE: u64 = 4096;
+/// st_blocks counts in these, whatever the file system's blocks are (stat(2)).
+const BLOCK: u64 = 512;
+/// From the start of one walk to the start of the next.
+const PERIOD: Duration = Duration::from_millis(500);
+/// How often free space is looked at in between.
+const GLANCE: Duration = Duration::from_millis(50);
+/// Directories that are held open on the way down; above them only their names in the kernel's sense are remembered.
+const MAX_OPEN: usize = 64;
+/// Walks in a row that came to nothing since the tree was moved under them. After that many it counts as an attack on the
+/// measure, and as growth.
+const MAX_BROKEN: u32 = 20;
+/// Room for the names of one read of a directory, in bytes.
+const BUFFER: usize = 32 * 1024;
+
+/// What the thread has to say, one byte each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// The start is measured: the run may begin.
+    Ready,
+    /// The limit is exceeded.
+    Exceeded,
+    /// The last walk, after the run's end, is done.
+    Finished,
+}
+
+impl Word {
+    const ALL: [Word; 3] = [Word::Ready, Word::Exceeded, Word::Finished];
+
+    fn byte(self) -> u8 {
+        match self {
+            Word::Ready => b'R',
+            Word::Exceeded => b'X',
+            Word::Finished => b'F',
+        }
+    }
+}
+
+/// The thread, seen from the launcher.
+#[derive(Debug)]
+pub struct Watch {
+    words: OwnedFd,
+    most: Arc<AtomicU64>,
+    finish: Sender<()>,
+    // Ends by itself when `finish` is dropped; never waited for, since a walk may take long.
+    _thread: JoinHandle<()>,
+}
+
+impl Watch {
+    /// Starts to measure `directories`.
+    ///
+    /// # Errors
+    /// When a directory cannot be opened, or no thread be started.
+    pub fn start(directories: &[PathBuf], limit: u64) -> io::Result<Watch> {
+        let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let roots: Vec<OwnedFd> =
+            directories.iter().map(|path| open(path, flags, Mode::empty())).collect::<Result<_, _>>()?;
+        let (words, report) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (finish, orders) = channel();
+        let most = Arc::new(AtomicU64::new(0));
+        let meter = Meter { roots, limit, report, orders, most: Arc::clone(&most) };
+        let thread = std::thread::Builder::new().name("growth".into()).spawn(move || meter.run())?;
+        Ok(Watch { words, most, finish, _thread: thread })
+    }
+
+    /// Asks for a last walk.
+    pub fn finish(&self) {
+        // A thread that is gone has said so by closing its pipe.
+        let _ = self.finish.send(());
+    }
+
+    /// The next word, when the descriptor is readable. A thread that is gone could not measure: that is no growth seen.
+    #[must_use]
+    pub fn next(&self) -> Word {
+        let mut byte = [0u8];
+        match rustix::io::read(&self.words, &mut byte) {
+            Ok(1) => Word::ALL.into_iter().find(|word| [word.byte()] == byte).unwrap_or(Word::Finished),
+            Ok(_) | Err(_) => Word::Finished,
+        }
+    }
+
+    /// The most growth seen, in bytes.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        self.most.load(Ordering::Relaxed)
+    }
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.words.as_fd()
+    }
+}
+
+struct Meter {
+    roots: Vec<OwnedFd>,
+    limit: u64,
+    report: OwnedFd,
+    orders: Receiver<()>,
+    most: Arc<AtomicU64>,
+}
+
+impl Meter {
+    fn run(self) {
+        let start = self.first();
+        self.say(Word::Ready);
+        let mut exceeded = false;
+        let mut broken = 0;
+        loop {
+            let began = Instant::now();
+            let grown = match measure(&self.roots) {
+                Ok(size) => {
+                    broken = 0;
+                    Some(size.saturating_sub(start))
+                }
+                Err(_) => {
+                    broken += 1;
+                    None
+                }
+            };
+            let used = self.disk_use();
+            let grown = grown.unwrap_or(0);
+            self.most.fetch_max(grown, Ordering::Relaxed);
+            if !exceeded && (grown > self.limit || broken >= MAX_BROKEN) {
+                exceeded = true;
+                self.say(Word::Exceeded);
+            }
+            // Half of what is left may be written before the next walk has to begin early.
+            let allowance = self.limit.saturating_sub(grown) / 2;
+            match self.pause(began, used.saturating_add(allowance), broken > 0) {
+                Next::Walk => {}
+                Next::Last => {
+                    let grown = measure(&self.roots).unwrap_or(0).saturating_sub(start);
+                    self.most.fetch_max(grown, Ordering::Relaxed);
+                    if !exceeded && grown > self.limit {
+                        self.say(Word::Exceeded);
+                    }
+                    return self.say(Word::Finished);
+                }
+                Next::Stop => return,
+            }
+        }
+    }
+
+    /// The start. Nobody of the run is there yet; the operator's own programs may be.
+    fn first(&self) -> u64 {
+        (0..MAX_BROKEN).find_map(|_| measure(&self.roots).ok()).unwrap_or(0)
+    }
+
+    fn pause(&self, began: Instant, threshold: u64, at_once: bool) -> Next {
+        loop {
+            let left = PERIOD.saturating_sub(began.elapsed());
+            if left.is_zero() || at_once || self.disk_use() > threshold {
+                return match self.orders.try_recv() {
+                    Ok(()) => Next::Last,
+                    Err(TryRecvError::Empty) => Next::Walk,
+                    Err(TryRecvError::Disconnected) => Next::Stop,
+                };
+            }
+            match self.orders.recv_timeout(left.min(GLANCE)) {
+                Ok(()) => return Next::Last,
+                Err(RecvTimeoutError::Disconnected) => return Next::Stop,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// What is used of the file systems that the directories are on: others write there too, so this only says when to look.
+    fn disk_use(&self) -> u64 {
+        let mut seen = BTreeMap::new();
+        for root in &self.roots {
+            if let Ok(disk) = fstatvfs(root) {
+                let blocks = disk.f_blocks.saturating_sub(disk.f_bfree).saturating_mul(disk.f_frsize);
+                let inodes = disk.f_files.saturating_sub(disk.f_ffree).saturating_mul(INODE);
+                seen.insert(disk.f_fsid, blocks.saturating_add(inodes));
+            }
+        }
+        seen.into_values().fold(0, u64::saturating_add)
+    }
+
+    fn say(&self, word: Word) {
+        // The launcher being gone, nobody listens, and this thread is about to end with it.
+        let _ = rustix::io::write(&self.report, &[word.byte()]);
+    }
+}
+
+enum Next {
+    Walk,
+    Last,
+    Stop,
+}
+
+/// A directory on the way down.
+struct Level {
+    /// Open, unless it is far above.
+    directory: Option<OwnedFd>,
+    device: u64,
+    inode: u64,
+    /// Its subdirectories that are still to be visited.
+    left: Vec<CString>,
+}
+
+/// What the trees take, in bytes. Paths of one inode share it.
+///
+/// # Errors
+/// When a tree was moved in such a way that the walk lost its place.
+pub fn measure(roots: &[OwnedFd]) -> io::Result<u64> {
+    let mut sum = 0;
+    for root in roots {
+        let stat = fstat(root)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+            sum += size(&stat);
+            continue;
+        }
+        let mut path = vec![level(root.try_clone()?, &mut sum)?];
+        while let Some(here) = path.last_mut() {
+            let Some(name) = here.left.pop() else {
+                climb(&mut path)?;
+                continue;
+            };
+            let Some(directory) = &here.directory else { return Err(Errno::STALE.into()) };
+            // Gone meanwhile, or no directory any more: whatever is there now is counted by the next walk.
+            let Some(below) = enter(directory, &name) else { continue };
+            let below_stat = fstat(&below)?;
+            if below_stat.st_dev != here.device {
+                continue;
+            }
+            sum += size(&below_stat);
+            path.push(level(below, &mut sum)?);
+            if let Some(far) = path.len().checked_sub(MAX_OPEN + 1).and_then(|above| path.get_mut(above)) {
+                far.directory = None;
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// Reads a directory: adds its files, remembers its directories.
+fn level(directory: OwnedFd, sum: &mut u64) -> io::Result<Level> {
+    let stat = fstat(&directory)?;
+    // A descriptor of its own: the place of reading belongs to the open file, and the root's is used again.
+    let reading = openat(&directory, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut buffer = vec![MaybeUninit::<u8>::uninit(); BUFFER];
+    let mut entries = RawDir::new(&reading, &mut buffer);
+    let mut left = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name();
+        if is_dots(name) {
+            continue;
+        }
+        if entry.file_type() == FileType::Directory {
+            left.push(name.to_owned());
+            continue;
+        }
+        let Ok(found) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Directory => left.push(name.to_owned()),
+            _ => *sum += size(&found),
+        }
+    }
+    Ok(Level { directory: Some(directory), device: stat.st_dev, inode: stat.st_ino, left })
+}
+
+/// Back to the directory above, which has to be the one that was come from.
+fn climb(path: &mut Vec<Level>) -> io::Result<()> {
+    let Some(done) = path.pop() else { return Ok(()) };
+    let Some(above) = path.last_mut().filter(|above| above.directory.is_none()) else { return Ok(()) };
+    let Some(below) = done.directory else { return Err(Errno::STALE.into()) };
+    let directory = openat(&below, c"..", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = fstat(&directory)?;
+    if (stat.st_dev, stat.st_ino) != (above.device, above.inode) {
+        return Err(Errno::STALE.into());
+    }
+    above.directory = Some(directory);
+    Ok(())
+}
+
+/// Opens a directory of the run, also one that it closed, which must hide no growth: opened for the moment of looking.
+fn enter(parent: &OwnedFd, name: &CStr) -> Option<OwnedFd> {
+    match open_directory(parent.as_fd(), name) {
+        Ok(directory) => Some(directory),
+        Err(Errno::ACCESS) => {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let closed = openat(parent, name, flags, Mode::empty()).ok()?;
+            let mode = Mode::from_raw_mode(fstat(&closed).ok()?.st_mode);
+            let itself = format!("/proc/self/fd/{}", closed.as_raw_fd());
+            chmod(&itself, mode | Mode::RUSR | Mode::XUSR).ok()?;
+            let opened = open_directory(parent.as_fd(), name).ok();
+            // Somebody else's change in between is overwritten: by a mode that was there a moment ago.
+            chmod(&itself, mode).ok()?;
+            opened
+        }
+        Err(_) => None,
+    }
+}
+
+fn size(stat: &Stat) -> u64 {
+    let whole = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK).saturating_add(INODE);
+    match FileType::from_raw_mode(stat.st_mode) {
+        // A directory's links are its own entries.
+        FileType::Directory => whole,
+        // The type of st_nlink is another one on other processors.
+        _ => whole / u64::from(u32::try_from(stat.st_nlink).unwrap_or(u32::MAX)).max(1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::fs::mkdirat;
+
+    use super::*;
+
+    fn open_root(path: &Path) -> OwnedFd {
+        open(path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap()
+    }
+    fn total(path: &Path) -> u64 {
+        measure(&[open_root(path)]).unwrap()
+    }
+
+    /// LIM: blocks and inodes count, links are not followed, hard links count once, closed directories hide nothing.
+    #[test]
+    fn growth_counts_blocks_and_inodes() {
+        let place = tempfile::tempdir().unwrap();
+        let before = total(place.path());
+        fs::write(place.path().join("data"), vec![1u8; 1 << 20]).unwrap();
+        fs::hard_link(place.path().join("data"), place.path().join("again")).unwrap();
+        symlink("/usr", place.path().join("usr")).unwrap();
+        let one = total(place.path()) - before;
+        assert!((1 << 20..(1 << 20) + (1 << 18)).contains(&one), "{one}");
+        fs::create_dir(place.path().join("d")).unwrap();
+        for number in 0..1000 {
+            fs::write(place.path().join(format!("d/{number}")), "").unwrap();
+        }
+        fs::set_permissions(place.path().join("d"), fs::Permissions::from_mode(0)).unwrap();
+        assert!(total(place.path()) - before - one >= 1000 * INODE);
+        let mode = fs::metadata(place.path().join("d")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0, "the mode is what the run made it");
+    }
+
+    /// LIM, FS-5: deeper than descriptors are held, and than any path can name.
+    #[test]
+    fn deep_trees_are_measured() {
+        let place = tempfile::tempdir().unwrap();
+        let mut here = open_root(place.path());
+        for _ in 0..2000 {
+            mkdirat(&here, c"a-rather-long-name-of-a-directory", Mode::RWXU).unwrap();
+            mkdirat(&here, c"b", Mode::RWXU).unwrap();
+            here = open_directory(here.as_fd(), c"a-rather-long-name-of-a-directory").unwrap();
+        }
+        assert!(total(place.path()) >= 4000 * INODE);
+        crate::remove::remove_whole(&open_root(place.path()), c"a-rather-long-name-of-a-directory").unwrap();
+    }
+
+    fn next(watch: &Watch) -> Option<Word> {
+        let five_seconds = Timespec { tv_sec: 5, tv_nsec: 0 };
+        let mut fds = [PollFd::new(watch, PollFlags::IN)];
+        (poll(&mut fds, Some(&five_seconds)).unwrap() > 0).then(|| watch.next())
+    }
+
+    /// LIM: what was there before is no growth; what is too much is seen within a second, once; the end is measured too.
+    #[test]
+    fn growth_beyond_the_limit_is_told() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("before"), vec![1u8; 4 << 20]).unwrap();
+        let watch = Watch::start(&[place.path().to_owned()], 1 << 20).unwrap();
+        assert_eq!(next(&watch), Some(Word::Ready));
+        fs::write(place.path().join("small"), vec![1u8; 1 << 18]).unwrap();
+        fs::write(place.path().join("large"), vec![1u8; 2 << 20]).unwrap();
+        let began = Instant::now();
+        assert_eq!(next(&watch), Some(Word::Exceeded));
+        assert!(began.elapsed() < Duration::from_secs(1));
+        watch.finish();
+        assert_eq!(next(&watch), Some(Word::Finished));
+        assert!((2 << 20..3 << 20).contains(&watch.most()), "{}", watch.most());
+    }
+
+    /// LIM: a run that ends before anybody looked has exceeded the limit all the same.
+    #[test]
+    fn the_end_is_measured() {
+        let place = tempfile::tempdir().unwrap();
+        let watch = Watch::start(&[place.path().to_owned()], 1 << 20).unwrap();
+        assert_eq!(next(&watch), Some(Word::Ready));
+        std::thread::sleep(Duration::from_millis(20));
+        fs::write(place.path().join("large"), vec![1u8; 2 << 20]).unwrap();
+        watch.finish();
+        assert_eq!(next(&watch), Some(Word::Exceeded));
+        assert_eq!(next(&watch), Some(Word::Finished));
+    }
+}

@@ -1,0 +1,300 @@
+//! Removing what a run left: any tree, of any depth, with names of any bytes, without leaving it (FS-5).
+//!
+//! A tree is not descended into but flattened: a directory that is not empty is moved up to the top and emptied there. So
+//! two descriptors are enough for any depth, no path is ever longer than one name, and no `..` is ever followed, which
+//! somebody could have moved. Links are removed, never followed; everything is done relative to a directory's descriptor.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, chmod, fchmod, fstat, openat, renameat_with,
+    statat, unlinkat,
+};
+use rustix::io::Errno;
+
+/// Room for the names of one read of a directory, in bytes.
+const BUFFER: usize = 32 * 1024;
+/// Passes over one directory without anything gone before it counts as one that cannot be emptied.
+const PATIENCE: u32 = 3;
+
+/// A directory on its way to being empty.
+#[derive(Debug)]
+pub struct Removal {
+    top: OwnedFd,
+    /// A name at the top that stays.
+    keep: &'static CStr,
+    /// The last name that a directory was given when it was moved up.
+    serial: u64,
+    /// Passes without progress.
+    idle: u32,
+}
+
+/// How far a step came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The directory is empty.
+    Done,
+    /// There is more.
+    More,
+}
+
+impl Removal {
+    /// Will empty `top` but for the name `keep`.
+    #[must_use]
+    pub fn new(top: OwnedFd, keep: &'static CStr) -> Removal {
+        Removal { top, keep, serial: 0, idle: 0 }
+    }
+
+    /// The directory itself.
+    #[must_use]
+    pub fn into_inner(self) -> OwnedFd {
+        self.top
+    }
+
+    /// Removes up to `budget` names. Nobody else may change the tree meanwhile.
+    ///
+    /// # Errors
+    /// When something cannot be removed.
+    pub fn step(&mut self, budget: usize) -> io::Result<Progress> {
+        let mut left = budget;
+        let mut buffer = vec![MaybeUninit::<u8>::uninit(); BUFFER];
+        loop {
+            let before = left;
+            let mut more = false;
+            let top = reopen(&self.top)?;
+            let mut entries = RawDir::new(&top, &mut buffer);
+            while let Some(entry) = entries.next() {
+                let entry = entry?;
+                let name = entry.file_name();
+                if is_dots(name) || name == self.keep {
+                    continue;
+                }
+                if left == 0 {
+                    return Ok(Progress::More);
+                }
+                more = true;
+                self.remove_at_top(name, entry.file_type(), &mut left)?;
+            }
+            if !more {
+                return Ok(Progress::Done);
+            }
+            // A pass may do nothing but move directories up; that is progress too, and bounded by their number.
+            self.idle = if left == before { self.idle + 1 } else { 0 };
+            if self.idle >= PATIENCE {
+                return Err(Errno::NOTEMPTY.into());
+            }
+        }
+    }
+
+    fn remove_at_top(&mut self, name: &CStr, kind: FileType, left: &mut usize) -> io::Result<()> {
+        let top = reopen(&self.top)?;
+        if remove_one(&top, name, kind)? {
+            *left = left.saturating_sub(1);
+            return Ok(());
+        }
+        let directory = enter(&top, name)?;
+        let mut buffer = vec![MaybeUninit::<u8>::uninit(); BUFFER];
+        let mut entries = RawDir::new(&directory, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            let inner = entry.file_name();
+            if is_dots(inner) {
+                continue;
+            }
+            if *left == 0 {
+                return Ok(());
+            }
+            *left -= 1;
+            if !remove_one(&directory, inner, entry.file_type())? {
+                self.move_up(&directory, inner)?;
+            }
+        }
+        match unlinkat(&top, name, AtFlags::REMOVEDIR) {
+            // What was added to a directory while it is read may be missed by the reading: the next pass finds it.
+            Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn move_up(&mut self, from: &OwnedFd, name: &CStr) -> io::Result<()> {
+        // To move a directory its own `..` is written, which wants the right to write it.
+        drop(enter(from, name)?);
+        loop {
+            self.serial += 1;
+            let new = CString::new(format!("anet-removing-{}", self.serial)).map_err(io::Error::other)?;
+            match renameat_with(from, name, &self.top, &new, RenameFlags::NOREPLACE) {
+                Ok(()) => return Ok(()),
+                Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Removes `name` in `parent`, whatever it is, at once.
+///
+/// # Errors
+/// When something cannot be removed.
+pub fn remove_whole(parent: &OwnedFd, name: &CStr) -> io::Result<()> {
+    let kind = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
+        Err(Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    if remove_one(parent, name, kind)? {
+        return Ok(());
+    }
+    let mut removal = Removal::new(enter(parent, name)?, c".");
+    while removal.step(usize::MAX)? == Progress::More {}
+    Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+}
+
+/// Removes what is no directory, or an empty one. Says no for one that is not empty.
+fn remove_one(parent: &OwnedFd, name: &CStr, kind: FileType) -> io::Result<bool> {
+    if kind != FileType::Directory {
+        match unlinkat(parent, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(true),
+            // The file system did not say what it is.
+            Err(Errno::ISDIR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match unlinkat(parent, name, AtFlags::REMOVEDIR) {
+        Ok(()) | Err(Errno::NOENT) => Ok(true),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Opens a directory with every right for its owner, whatever its mode was.
+fn enter(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+    const ALL: Mode = Mode::RWXU;
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = match openat(parent, name, flags | OFlags::RDONLY, Mode::empty()) {
+        Err(Errno::ACCESS) => {
+            let closed = openat(parent, name, flags | OFlags::PATH, Mode::empty())?;
+            // A descriptor of a path has no fchmod; its link in /proc leads to exactly that directory.
+            chmod(format!("/proc/self/fd/{}", closed.as_raw_fd()), ALL)?;
+            openat(parent, name, flags | OFlags::RDONLY, Mode::empty())?
+        }
+        other => other?,
+    };
+    if !Mode::from_raw_mode(fstat(&directory)?.st_mode).contains(ALL) {
+        fchmod(&directory, ALL)?;
+    }
+    Ok(directory)
+}
+
+/// The same directory, read from its beginning.
+fn reopen(directory: &OwnedFd) -> io::Result<OwnedFd> {
+    Ok(openat(directory, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// The two names that every directory has.
+#[must_use]
+pub fn is_dots(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+/// Opens a directory itself, not one that a link leads to.
+///
+/// # Errors
+/// When it is none, or cannot be opened.
+pub fn open_directory(parent: BorrowedFd<'_>, name: &CStr) -> Result<OwnedFd, Errno> {
+    openat(parent, name, OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::path::Path;
+
+    use rustix::fs::{CWD, mkdirat, mkfifoat};
+
+    use super::*;
+
+    fn open(path: &Path) -> OwnedFd {
+        openat(CWD, path, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap()
+    }
+
+    fn empty(path: &Path, budget: usize) -> usize {
+        let mut removal = Removal::new(open(path), c"lock");
+        let mut steps = 1;
+        while removal.step(budget).unwrap() == Progress::More {
+            steps += 1;
+        }
+        steps
+    }
+
+    /// FS-5: links, FIFOs, sockets, closed directories and odd names go; what links lead to stays, and so does the lock.
+    #[test]
+    fn hostile_trees_are_removed_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let (tree, outside) = (place.path().join("tree"), place.path().join("outside"));
+        fs::create_dir_all(tree.join("a/b/c")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("kept"), "x").unwrap();
+        fs::write(tree.join("lock"), "").unwrap();
+        symlink(&outside, tree.join("a/link")).unwrap();
+        symlink("..", tree.join("a/b/up")).unwrap();
+        symlink("/", tree.join("root")).unwrap();
+        fs::hard_link(outside.join("kept"), tree.join("a/hard")).unwrap();
+        fs::write(tree.join(OsStr::from_bytes(b"a/\xff\n -rf *")), "").unwrap();
+        mkfifoat(CWD, tree.join("a/fifo"), Mode::RWXU).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(tree.join("a/b/socket")).unwrap();
+        fs::create_dir_all(tree.join("closed/inner/deep")).unwrap();
+        fs::write(tree.join("closed/inner/file"), "").unwrap();
+        for path in ["closed/inner/deep", "closed/inner", "closed", "a/b"] {
+            fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0)).unwrap();
+        }
+        empty(&tree, usize::MAX);
+        assert_eq!(fs::read_dir(&tree).unwrap().count(), 1);
+        assert!(tree.join("lock").exists());
+        assert_eq!(fs::read_to_string(outside.join("kept")).unwrap(), "x");
+    }
+
+    /// FS-5: deeper than any path can name, with two descriptors and in small steps.
+    #[test]
+    fn deep_trees_are_removed_in_steps() {
+        let place = tempfile::tempdir().unwrap();
+        let mut here = open(place.path());
+        for _ in 0..3000 {
+            mkdirat(&here, c"a-rather-long-name-of-a-directory", Mode::RWXU).unwrap();
+            mkdirat(&here, c"sibling", Mode::RWXU).unwrap();
+            here = open_directory(std::os::fd::AsFd::as_fd(&here), c"a-rather-long-name-of-a-directory")
+                .unwrap();
+        }
+        drop(here);
+        assert!(empty(place.path(), 100) >= 60);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    /// FS-5: many names in one directory.
+    #[test]
+    fn wide_trees_are_removed() {
+        let place = tempfile::tempdir().unwrap();
+        for number in 0..20_000 {
+            let path = place.path().join(format!("{:03}", number % 100));
+            fs::create_dir_all(&path).unwrap();
+            fs::write(path.join(format!("{number}")), "").unwrap();
+        }
+        empty(place.path(), 1000);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    /// FS-5: names that were taken before the first directory moves up.
+    #[test]
+    fn names_of_ours_may_be_taken() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir_all(place.path().join("anet-removing-1/x/y/z")).unwrap();
+        fs::create_dir_all(place.path().join("anet-removing-2/anet-removing-1/z")).unwrap();
+        empty(place.path(), usize::MAX);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+}

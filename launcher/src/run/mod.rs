@@ -1,0 +1,595 @@
+//! One run, from its plan to its last trace: the steps in the order in which they come.
+
+mod prepare;
+mod sandbox;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use ipc_proto::init::{Exit, FromInit, ProbeFailure, Purpose, ToInit};
+use ipc_proto::launcher::{Exceeded, Failure, FromLauncher, LaunchPlan, ToLauncher, Used};
+use ipc_proto::{Channel, ChannelError, Code, Received, RunId, bulk};
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use crate::control_group::{ControlGroup, Counted};
+use crate::directories::{Root, RunDirectory};
+use crate::failure::{self, Host, failure};
+use crate::growth::{Watch, Word};
+use crate::placeholder;
+use crate::remove::{Progress, Removal};
+use crate::{Fatal, Log, Surroundings};
+use prepare::OnHost;
+use sandbox::{Sandbox, StartError};
+
+/// How long bwrap and anet-init may take. A mount of a network file system that is away takes for ever.
+const START_TIME: Duration = Duration::from_secs(10);
+/// How many names are removed at a time, so that other runs are not kept waiting.
+const REMOVE_AT_ONCE: usize = 2000;
+
+/// The channel to the supervisor.
+pub type Supervisor = Channel<FromLauncher, ToLauncher>;
+
+/// Where a run is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its plan is here.
+    Planned,
+    /// bwrap and anet-init build the sandbox.
+    Starting,
+    /// It stands, and the supervisor knows.
+    Ready,
+    /// The program runs.
+    Running,
+    /// Its processes are being ended.
+    Ending,
+    /// Nobody is left; its directories are measured a last time.
+    Measuring,
+    /// Its directories are being removed.
+    Removing,
+    /// Nothing is left.
+    Closed,
+}
+
+impl State {
+    fn as_str(self) -> &'static str {
+        match self {
+            State::Planned => "planned",
+            State::Starting => "starting",
+            State::Ready => "ready",
+            State::Running => "running",
+            State::Ending => "ending",
+            State::Measuring => "measuring",
+            State::Removing => "removing",
+            State::Closed => "closed",
+        }
+    }
+}
+
+/// How it went, to be told to the supervisor.
+#[derive(Debug)]
+enum Outcome {
+    Failed(Failure),
+    Probed(Vec<ProbeFailure>),
+    Exited(Option<Exit>),
+}
+
+/// One run.
+#[derive(Debug)]
+pub struct Run {
+    plan: LaunchPlan,
+    state: State,
+    group: Option<ControlGroup>,
+    host: Option<OnHost>,
+    sandbox: Option<Sandbox>,
+    watch: Option<Watch>,
+    /// Answers the probe.
+    decoy: Option<OwnedFd>,
+    /// What anet-init made, until the start is measured.
+    made: Option<Vec<OwnedFd>>,
+    measured: bool,
+    start_ends: Option<Instant>,
+    outcome: Option<Outcome>,
+    told: bool,
+    went: bool,
+    over: bool,
+    removal: Option<Removal>,
+}
+
+impl Run {
+    /// Opens a plan.
+    ///
+    /// # Errors
+    /// [`Fatal`] when it is none, or another run's.
+    pub fn plan(run: RunId, memory: BorrowedFd<'_>) -> Result<Run, Fatal> {
+        let plan: LaunchPlan = bulk::open(memory)?;
+        if plan.run != run {
+            return Err(Fatal::Plan { run });
+        }
+        Ok(Run {
+            plan,
+            state: State::Planned,
+            group: None,
+            host: None,
+            sandbox: None,
+            watch: None,
+            decoy: None,
+            made: None,
+            measured: false,
+            start_ends: None,
+            outcome: None,
+            told: false,
+            went: false,
+            over: false,
+            removal: None,
+        })
+    }
+
+    // ---- from plan to ready ------------------------------------------------------------------------------------
+
+    /// Takes the control group.
+    ///
+    /// # Errors
+    /// [`Fatal`] at any other time than right after the plan.
+    pub fn control_group(&mut self, message: &ToLauncher, directory: OwnedFd) -> Result<(), Fatal> {
+        if self.state != State::Planned || self.group.is_some() {
+            return Err(self.unexpected(message));
+        }
+        self.group = Some(ControlGroup::new(directory));
+        Ok(())
+    }
+
+    /// The directory below which this run wants its own.
+    #[must_use]
+    pub fn root(&self) -> &std::ffi::CStr {
+        &self.plan.files.root
+    }
+
+    /// Makes the sandbox. Returns the directories of dead launchers' runs, to be removed when there is time.
+    ///
+    /// # Errors
+    /// [`Fatal`] when it is not the time for it.
+    pub fn launch(
+        &mut self,
+        message: &ToLauncher,
+        root: Result<Rc<Root>, Failure>,
+        stdio: &[OwnedFd],
+        around: &Surroundings,
+        log: &Log,
+    ) -> Result<Vec<RunDirectory>, Fatal> {
+        let [input, output, errors] = stdio else { return Err(self.unexpected(message)) };
+        if self.state != State::Planned {
+            return Err(self.unexpected(message));
+        }
+        self.state = State::Starting;
+        self.start_ends = Some(Instant::now() + START_TIME);
+        let mut stale = Vec::new();
+        let stdio = [input.as_fd(), output.as_fd(), errors.as_fd()];
+        if let Err(failure) = root.and_then(|root| self.build(&root, stdio, &mut stale, around, log)) {
+            self.fail(failure);
+        }
+        Ok(stale)
+    }
+
+    fn build(
+        &mut self,
+        root: &Rc<Root>,
+        stdio: [BorrowedFd<'_>; 3],
+        stale: &mut Vec<RunDirectory>,
+        around: &Surroundings,
+        log: &Log,
+    ) -> Result<(), Failure> {
+        if let Some(group) = &self.group {
+            let limited = group.limit(self.plan.memory, self.plan.tasks);
+            limited.map_err(|error| refused_by_group(&error))?;
+        }
+        let (on_host, mut neighbours) = prepare::directories(&self.plan, root)?;
+        stale.append(&mut neighbours.stale);
+        let host = self.host.insert(on_host);
+        let prepared = prepare::sandbox(&self.plan, host, &neighbours, around, log)?;
+        let sandbox = Sandbox::start(&self.plan.programs.bwrap, &prepared, stdio, around.null.as_fd());
+        self.sandbox = Some(sandbox.map_err(|error| not_started(&error))?);
+        self.measured = prepared.watch.is_none();
+        self.watch = prepared.watch;
+        self.decoy = prepared.decoy;
+        Ok(())
+    }
+
+    /// Tells the supervisor when the sandbox stands and its start is measured.
+    fn ready_if_so(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
+        if self.state != State::Starting || !self.measured {
+            return Ok(());
+        }
+        let Some(made) = self.made.take() else { return Ok(()) };
+        self.state = State::Ready;
+        let descriptors: Vec<BorrowedFd<'_>> = made.iter().map(AsFd::as_fd).collect();
+        let ready = FromLauncher::Ready {
+            run: self.plan.run,
+            endpoints: self.plan.endpoints,
+            terminal: self.has_terminal(),
+        };
+        Ok(supervisor.send(&ready, &descriptors)?)
+    }
+
+    fn has_terminal(&self) -> bool {
+        match &self.plan.purpose {
+            Purpose::Command(command) => command.terminal.is_some(),
+            Purpose::Probe(_) => false,
+        }
+    }
+
+    // ---- the supervisor's words --------------------------------------------------------------------------------
+
+    /// Everybody is ready: the program starts, unless its sandbox is not whole any more.
+    ///
+    /// # Errors
+    /// [`Fatal`] when nobody said that it is ready.
+    pub fn go(&mut self, message: &ToLauncher) -> Result<(), Fatal> {
+        match self.state {
+            State::Ready => {}
+            // The sandbox fell while the word was under way; the supervisor will hear of it.
+            State::Ending | State::Measuring | State::Removing | State::Closed => return Ok(()),
+            State::Planned | State::Starting | State::Running => return Err(self.unexpected(message)),
+        }
+        self.state = State::Running;
+        self.went = true;
+        let whole = self.sandbox.as_mut().is_some_and(|sandbox| {
+            sandbox.hear_information();
+            sandbox.is_whole()
+        });
+        if !whole || self.over {
+            self.end();
+            return Ok(());
+        }
+        self.tell_init(&ToInit::Go);
+        Ok(())
+    }
+
+    /// Passes a signal on, or continues what was stopped.
+    ///
+    /// # Errors
+    /// [`Fatal`] when no program was started.
+    pub fn pass(&mut self, message: &ToLauncher, word: &ToInit) -> Result<(), Fatal> {
+        match self.state {
+            State::Running => self.tell_init(word),
+            State::Ending | State::Measuring | State::Removing | State::Closed => {}
+            State::Planned | State::Starting | State::Ready => return Err(self.unexpected(message)),
+        }
+        Ok(())
+    }
+
+    /// Ends the run, whatever it does.
+    pub fn end(&mut self) {
+        match self.state {
+            State::Planned | State::Starting | State::Ready | State::Running => {
+                self.outcome.get_or_insert(match self.plan.purpose {
+                    Purpose::Command(_) => Outcome::Exited(None),
+                    Purpose::Probe(_) => {
+                        Outcome::Failed(failure(Code::SandboxStartFailed, "the probe was ended"))
+                    }
+                });
+                self.begin_ending();
+            }
+            State::Ending | State::Measuring | State::Removing | State::Closed => {}
+        }
+    }
+
+    fn tell_init(&mut self, word: &ToInit) {
+        let told = self.sandbox.as_ref().map(|sandbox| sandbox.channel.send(word, &[]));
+        // anet-init is gone, or reads nothing any more: its run is over either way.
+        if !matches!(told, Some(Ok(()))) {
+            self.end();
+        }
+    }
+
+    // ---- what happens ------------------------------------------------------------------------------------------
+
+    /// What to wait on.
+    #[must_use]
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let mut all = Vec::new();
+        if let Some(sandbox) = &self.sandbox {
+            all.extend(sandbox.descriptors());
+            if self.hears_init() {
+                all.push(sandbox.channel.as_fd());
+            }
+        }
+        all.extend(self.watch.as_ref().map(AsFd::as_fd));
+        all
+    }
+
+    /// When it has to be looked after although nothing happened.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.state {
+            State::Removing => Some(Instant::now()),
+            State::Planned
+            | State::Starting
+            | State::Ready
+            | State::Running
+            | State::Ending
+            | State::Measuring
+            | State::Closed => self.start_ends,
+        }
+    }
+
+    /// A child was reaped.
+    pub fn reaped(&mut self, pid: Pid) -> bool {
+        self.sandbox.as_mut().is_some_and(|sandbox| sandbox.reaped(pid))
+    }
+
+    /// Looks after everything that may have happened.
+    ///
+    /// # Errors
+    /// [`Fatal`] when anet-init or the supervisor broke off in the middle of a word.
+    pub fn turn(
+        &mut self,
+        supervisor: &Supervisor,
+        readable: &dyn Fn(BorrowedFd<'_>) -> bool,
+        log: &Log,
+    ) -> Result<(), Fatal> {
+        if let Some(sandbox) = &mut self.sandbox {
+            sandbox.hear_errors();
+            if let (Some(one), Some(group)) = (sandbox.hear_information(), &self.group)
+                && let Err(error) = group.enter(one)
+            {
+                self.fail(refused_by_group(&error));
+            }
+        }
+        self.hear_init(supervisor)?;
+        if self.watch.as_ref().is_some_and(|watch| readable(watch.as_fd())) {
+            self.hear_watch(supervisor)?;
+        }
+        if self.sandbox.as_ref().is_some_and(Sandbox::bwrap_has_ended) {
+            self.bwrap_ended();
+        }
+        if self.start_ends.is_some_and(|at| at <= Instant::now()) {
+            self.start_ends = None;
+            self.fail(failure(
+                Code::SandboxStartFailed,
+                "bwrap did not finish in ten seconds; a file system among the opened paths may not answer",
+            ));
+        }
+        if self.state == State::Ending && self.sandbox.as_ref().is_none_or(Sandbox::is_gone) {
+            self.gone(supervisor)?;
+        }
+        if self.state == State::Removing {
+            self.remove(supervisor, log)?;
+        }
+        Ok(())
+    }
+
+    fn hears_init(&self) -> bool {
+        matches!(self.state, State::Starting | State::Ready | State::Running)
+    }
+
+    fn hear_init(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
+        while self.hears_init() {
+            let Some(sandbox) = &self.sandbox else { return Ok(()) };
+            match sandbox.channel.try_receive()? {
+                Received::Empty => return Ok(()),
+                // Whether bwrap failed or the whole sandbox was ended is seen when bwrap has ended.
+                Received::Closed if self.state == State::Starting => return Ok(()),
+                Received::Closed => self.end(),
+                Received::Message(message, descriptors) => self.heard(supervisor, message, descriptors)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn heard(
+        &mut self,
+        supervisor: &Supervisor,
+        message: FromInit,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), Fatal> {
+        let run = self.plan.run;
+        let listeners = usize::from(self.plan.endpoints.egress) + usize::from(self.plan.endpoints.model);
+        let probing = matches!(self.plan.purpose, Purpose::Probe(_));
+        match (message, self.state) {
+            (FromInit::Ready { listeners: made, terminal }, State::Starting)
+                if usize::from(made) == listeners
+                    && terminal == self.has_terminal()
+                    && self.made.is_none() =>
+            {
+                self.made = Some(descriptors);
+                // What may still take its time is our own walk through the operator's directories.
+                self.start_ends = None;
+                self.ready_if_so(supervisor)
+            }
+            (FromInit::Failed { step, errno }, State::Starting) => {
+                self.fail(failure::from_init(step, errno));
+                Ok(())
+            }
+            (FromInit::Stopped(signal), State::Running) if !probing => {
+                Ok(supervisor.send(&FromLauncher::Stopped { run, signal }, &[])?)
+            }
+            (FromInit::Exited(exit), State::Running) if !probing => {
+                self.outcome = Some(Outcome::Exited(Some(exit)));
+                // Where it has to be seen first whether a limit ended it, that comes first.
+                if self.group.is_none() && self.watch.is_none() {
+                    self.tell(supervisor)?;
+                }
+                self.begin_ending();
+                Ok(())
+            }
+            (FromInit::Probed(failures), State::Running) if probing => {
+                self.outcome = Some(Outcome::Probed(failures));
+                self.begin_ending();
+                Ok(())
+            }
+            (
+                message @ (FromInit::Ready { .. }
+                | FromInit::Failed { .. }
+                | FromInit::Stopped(_)
+                | FromInit::Exited(_)
+                | FromInit::Probed(_)),
+                state,
+            ) => Err(ChannelError::unexpected(&message, state.as_str()).into()),
+        }
+    }
+
+    fn hear_watch(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
+        let Some(watch) = &self.watch else { return Ok(()) };
+        match watch.next() {
+            Word::Ready => {
+                self.measured = true;
+                self.ready_if_so(supervisor)
+            }
+            Word::Exceeded => {
+                let told_now = self.went && !self.over && !self.told;
+                self.over = true;
+                if told_now {
+                    let over = FromLauncher::Over { run: self.plan.run, exceeded: Exceeded::Growth };
+                    supervisor.send(&over, &[])?;
+                    self.end();
+                }
+                Ok(())
+            }
+            Word::Finished => {
+                if self.state == State::Measuring {
+                    self.begin_removing(supervisor)?;
+                }
+                self.measured = true;
+                self.ready_if_so(supervisor)
+            }
+        }
+    }
+
+    /// bwrap has ended: at the start it failed, later the sandbox ends with it.
+    fn bwrap_ended(&mut self) {
+        match self.state {
+            State::Starting => {
+                let complaint = self.sandbox.as_ref().map(|sandbox| sandbox.complaint().to_vec());
+                self.fail(failure::from_bwrap(&complaint.unwrap_or_default(), Host::ask()));
+            }
+            State::Ready | State::Running => self.end(),
+            State::Planned | State::Ending | State::Measuring | State::Removing | State::Closed => {}
+        }
+    }
+
+    // ---- from the end to closed --------------------------------------------------------------------------------
+
+    fn fail(&mut self, failure: Failure) {
+        // What failed after the supervisor was told that the sandbox stands is an end without a status.
+        if !matches!(self.state, State::Planned | State::Starting) {
+            return self.end();
+        }
+        self.outcome = Some(Outcome::Failed(failure));
+        self.begin_ending();
+    }
+
+    fn begin_ending(&mut self) {
+        self.state = State::Ending;
+        self.start_ends = None;
+        self.made = None;
+        if let Some(sandbox) = &mut self.sandbox {
+            sandbox.kill();
+        }
+        if let Some(group) = &self.group {
+            // Older kernels have it not, and process 1 takes everybody along.
+            let _ = group.kill();
+        }
+    }
+
+    fn gone(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
+        let counted = self.group.as_ref().map(ControlGroup::counted).unwrap_or_default();
+        if counted.out_of_memory && self.went && !self.over && !self.told {
+            self.over = true;
+            supervisor.send(&FromLauncher::Over { run: self.plan.run, exceeded: Exceeded::Memory }, &[])?;
+        }
+        match &self.watch {
+            Some(watch) if self.went => {
+                watch.finish();
+                self.state = State::Measuring;
+                Ok(())
+            }
+            Some(_) | None => self.begin_removing(supervisor),
+        }
+    }
+
+    fn tell(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
+        let run = self.plan.run;
+        let Some(outcome) = self.outcome.take().filter(|_| !self.told) else { return Ok(()) };
+        self.told = true;
+        let message = match outcome {
+            Outcome::Failed(failure) => FromLauncher::Failed { run, failure },
+            Outcome::Probed(failures) => FromLauncher::Probed { run, failures },
+            Outcome::Exited(exit) => FromLauncher::Exited { run, exit },
+        };
+        Ok(supervisor.send(&message, &[])?)
+    }
+
+    /// Everything that was done to the host for it is undone.
+    fn begin_removing(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
+        self.tell(supervisor)?;
+        self.state = State::Removing;
+        if let Some(OnHost { root, directory, record: Some(record) }) = &self.host {
+            let locked = root.lock().map_err(|failure| Fatal::Undo { text: failure.text })?;
+            let others = locked.others(directory).unwrap_or_default();
+            let _ = placeholder::undo(record.entries(), &others);
+        }
+        self.removal = self.host.as_ref().and_then(|host| host.directory.removal().ok());
+        Ok(())
+    }
+
+    fn remove(&mut self, supervisor: &Supervisor, log: &Log) -> Result<(), Fatal> {
+        let step = self.removal.as_mut().map(|removal| removal.step(REMOVE_AT_ONCE));
+        match step {
+            Some(Ok(Progress::More)) => return Ok(()),
+            Some(Ok(Progress::Done)) | None => {}
+            Some(Err(error)) => {
+                log.line(&format!("run {}: its directories cannot be removed: {error}", self.plan.run))
+            }
+        }
+        self.removal = None;
+        if let Some(OnHost { root, directory, .. }) = self.host.take()
+            && let Err(error) = directory.remove(&root)
+        {
+            log.line(&format!("run {}: its directory stays: {error}", self.plan.run));
+        }
+        self.close(supervisor)
+    }
+
+    fn close(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
+        let Counted { memory, tasks, .. } =
+            self.group.as_ref().map(ControlGroup::counted).unwrap_or_default();
+        let growth = self.watch.as_ref().filter(|_| self.went).map(Watch::most);
+        if let Some(group) = self.group.take() {
+            // Where it is not ours to remove, who made it does.
+            let _ = group.remove();
+        }
+        self.state = State::Closed;
+        let used = Used { growth, memory, tasks };
+        Ok(supervisor.send(&FromLauncher::Closed { run: self.plan.run, used }, &[])?)
+    }
+
+    /// Nothing is left of it.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.state == State::Closed
+    }
+
+    fn unexpected(&self, message: &ToLauncher) -> Fatal {
+        ChannelError::unexpected(message, self.state.as_str()).into()
+    }
+}
+
+fn refused_by_group(error: &std::io::Error) -> Failure {
+    failure(Code::SandboxStartFailed, &format!("the limits on memory and tasks could not be set: {error}"))
+}
+
+fn not_started(error: &StartError) -> Failure {
+    match error {
+        StartError::Ours(error) => {
+            failure(Code::SandboxStartFailed, &format!("bwrap could not be started: {error}"))
+        }
+        StartError::Spawn(error) => match error.exec() {
+            Some(Errno::NOENT) => failure(Code::NoBwrap, "bwrap is not there"),
+            // An enforcing AppArmor profile around the caller refuses the change of profile under no_new_privs.
+            Some(Errno::PERM | Errno::ACCESS) => failure(Code::UsernsBlocked, &format!("bwrap: {error}")),
+            Some(_) | None => failure(Code::SandboxStartFailed, &format!("bwrap: {error}")),
+        },
+    }
+}

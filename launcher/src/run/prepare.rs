@@ -1,0 +1,244 @@
+//! The steps before bwrap starts: directories on the host, rules to mounts, placeholders, options, init's plan.
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use ipc_proto::init::{EGRESS_PORT, InitPlan, MODEL_PORT, Purpose};
+use ipc_proto::launcher::{Failure, INSIDE_HOME, INSIDE_TEMPORARY, LaunchPlan, WorkDirectory};
+use ipc_proto::{Code, bulk};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
+
+use crate::bwrap::Options;
+use crate::directories::{Locked, Neighbours, Root, RunDirectory};
+use crate::failure::failure;
+use crate::files::protected::{self, Found};
+use crate::files::rules::{Closed, Node, View};
+use crate::files::{self, Made, Named};
+use crate::growth::Watch;
+use crate::placeholder::Record;
+use crate::system;
+use crate::{Log, Surroundings};
+
+/// git copies example hooks from here into every new repository: into a directory that it cannot write, where hooks are
+/// protected, which it takes for a failure. Without examples there is nothing to copy.
+const GIT_EXAMPLES: &str = "/usr/share/git-core/templates/hooks";
+
+/// What a run has on the host, made so far.
+#[derive(Debug)]
+pub(super) struct OnHost {
+    /// Where its directories are.
+    pub(super) root: Rc<Root>,
+    /// Its directories.
+    pub(super) directory: RunDirectory,
+    /// What was done to the operator's directories.
+    pub(super) record: Option<Record>,
+}
+
+/// What bwrap and anet-init are started with.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// bwrap's options.
+    pub(super) options: Options,
+    /// anet-init's plan, sealed.
+    pub(super) init_plan: OwnedFd,
+    /// anet-init, as seen inside.
+    pub(super) init: CString,
+    /// What measures growth, where that is asked.
+    pub(super) watch: Option<Watch>,
+    /// Answers the probe from outside the sandbox, as long as it is held.
+    pub(super) decoy: Option<OwnedFd>,
+}
+
+/// Makes the run's directories, and takes over what dead launchers left.
+///
+/// # Errors
+/// A [`Failure`] when they cannot be made.
+pub(super) fn directories(plan: &LaunchPlan, root: &Rc<Root>) -> Result<(OnHost, Neighbours), Failure> {
+    let parts: &[&str] = match plan.files.work {
+        WorkDirectory::Fresh => &["work", "home", "tmp"],
+        WorkDirectory::Named(_) => &["home", "tmp"],
+    };
+    let locked = root.lock()?;
+    let neighbours = locked.neighbours()?;
+    let directory = locked.create(plan.run, parts)?;
+    Ok((OnHost { root: Rc::clone(root), directory, record: None }, neighbours))
+}
+
+/// Decides what the run sees, does to the host what is needed for it, and writes it down for bwrap and anet-init.
+///
+/// # Errors
+/// A [`Failure`]; what was done to the host is in `host` and is undone with it.
+pub(super) fn sandbox(
+    plan: &LaunchPlan,
+    host: &mut OnHost,
+    live: &Neighbours,
+    surroundings: &Surroundings,
+    log: &Log,
+) -> Result<Prepared, Failure> {
+    let mut named = files::look_up(&plan.files)?;
+    let surveys = survey(&mut named, log);
+    let system = system::look();
+    let at = |part: &str| host.directory.path().join(part);
+    let (home, temporary) = (at("home"), at("tmp"));
+    let work = matches!(plan.files.work, WorkDirectory::Fresh).then(|| at("work"));
+    let init = Path::new(OsStr::from_bytes(plan.programs.init.as_bytes()));
+    let made = Made { home: &home, temporary: &temporary, work: work.as_deref(), init };
+    let view = files::view(&named, &system.opened, made)?;
+
+    let protected = protect(&view, &named, &surveys, host, live)?;
+    let home_inside = files::home_inside(&named.opened);
+    let mut links = system.links.clone();
+    links.extend(system::LINKS.iter().map(|(link, target)| (PathBuf::from(link), PathBuf::from(target))));
+    links.extend(files::aliases(&named, &view));
+    let mut options = Options::new(&home_inside, &links).map_err(|error| out_of("memory", &error))?;
+    options.mounts(&view.mounts(&protected));
+    if view.writable().next().is_some() && Path::new(GIT_EXAMPLES).is_dir() {
+        options.empty(GIT_EXAMPLES);
+    }
+    let options = options.finish();
+    if !options.fit() {
+        let text = "more paths have to be protected in the opened directories than bwrap takes; name fewer or smaller ones";
+        return Err(failure(Code::BadPath, text));
+    }
+
+    let (init_plan, decoy) = init_plan(plan, &view, &home_inside, surroundings)?;
+    let mut measured = vec![home.clone(), temporary.clone()];
+    measured.extend(work.clone());
+    measured.extend(view.writable().map(|rule| rule.source.clone()));
+    let watch = plan.growth.map(|limit| Watch::start(&measured, limit)).transpose();
+    let init_seen = files::init_inside(&system.opened, init);
+    Ok(Prepared {
+        options,
+        init_plan,
+        init: files::c_string(&init_seen).unwrap_or_default(),
+        watch: watch.map_err(|error| out_of("threads", &error))?,
+        decoy,
+    })
+}
+
+/// Looks through the named directories once: repositories to protect, sockets to close.
+fn survey(named: &mut Named, log: &Log) -> Vec<(PathBuf, Vec<PathBuf>)> {
+    let mut found = Vec::new();
+    for rule in &named.opened {
+        let survey = protected::survey(rule);
+        if survey.cut {
+            log.line(&format!(
+                "{} is large: repositories deep in it may not have their hooks protected, nor sockets be closed",
+                crate::failure::escape(rule.source.as_os_str().as_bytes())
+            ));
+        }
+        named.closed.extend(survey.sockets.into_iter().map(|path| Closed {
+            path,
+            node: Node::Other,
+            masked: false,
+        }));
+        found.push((rule.dest.clone(), survey.repositories));
+    }
+    found
+}
+
+/// FS-4: what stays read-only, with placeholders for what is not there.
+fn protect(
+    view: &View,
+    named: &Named,
+    surveys: &[(PathBuf, Vec<PathBuf>)],
+    host: &mut OnHost,
+    live: &Neighbours,
+) -> Result<Vec<PathBuf>, Failure> {
+    let roots: Vec<PathBuf> = view.writable().map(|rule| rule.dest.clone()).collect();
+    if roots.is_empty() {
+        return Ok(Vec::new());
+    }
+    let none = Vec::new();
+    let looked: Vec<Found> = roots
+        .iter()
+        .map(|root| {
+            let repositories =
+                surveys.iter().find(|(path, _)| path == root).map_or(&none, |(_, found)| found);
+            Found::look(view, root, repositories)
+        })
+        .collect();
+
+    let locked: Locked<'_> = host.root.lock()?;
+    let trouble = |error: std::io::Error| {
+        failure(Code::StateUnusable, &format!("protecting files in the work directory: {error}"))
+    };
+    let mut record = Record::create(host.directory.directory()).map_err(trouble)?;
+    // Made or shared under the lock, so that no run that ends meanwhile takes one away.
+    let others =
+        if live.live.is_empty() { Vec::new() } else { locked.others(&host.directory).map_err(trouble)? };
+    let made = (|| {
+        record.share(&roots, &others)?;
+        let mut kept = Vec::new();
+        for found in looked {
+            record.watch(&found.links, &found.absent)?;
+            for path in found.missing {
+                if record.make(&path)? {
+                    kept.push(path);
+                }
+            }
+            kept.extend(found.present);
+        }
+        // What is closed before it exists must not come into being where the run can write.
+        for path in named.missing.iter().filter(|path| view.closed().iter().any(|shut| shut.path == **path)) {
+            record.make(path)?;
+        }
+        Ok(kept)
+    })();
+    // Also on failure: what was made so far has to be undone.
+    host.record = Some(record);
+    made.map_err(trouble)
+}
+
+fn init_plan(
+    plan: &LaunchPlan,
+    view: &View,
+    home: &Path,
+    surroundings: &Surroundings,
+) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
+    let mut purpose = plan.purpose.clone();
+    let mut decoy = None;
+    match &mut purpose {
+        Purpose::Command(command) => {
+            let usual = format!("HOME={INSIDE_HOME}").into_bytes();
+            let has = |name: &str, environment: &[CString]| {
+                environment.iter().any(|entry| entry.as_bytes().starts_with(format!("{name}=").as_bytes()))
+            };
+            // The operator opened a directory where HOME usually is.
+            command.environment.retain(|entry| entry.as_bytes() != usual.as_slice());
+            let home = home.to_string_lossy();
+            for (name, value) in [("HOME", home.as_ref()), ("TMPDIR", INSIDE_TEMPORARY)] {
+                if !has(name, &command.environment) {
+                    command.environment.extend(CString::new(format!("{name}={value}")));
+                }
+            }
+        }
+        Purpose::Probe(probe) => {
+            let name = format!("anet-probe-{}", plan.run).into_bytes();
+            decoy = Some(listen_abstract(&name).map_err(|error| out_of("sockets", &error))?);
+            probe.abstract_sockets.push(name);
+            probe.outside.extend(surroundings.namespaces.iter().copied());
+        }
+    }
+    let mut ports = Vec::new();
+    ports.extend(plan.endpoints.egress.then_some(EGRESS_PORT));
+    ports.extend(plan.endpoints.model.then_some(MODEL_PORT));
+    let writable = view.writable_inside().filter_map(files::c_string).collect();
+    let sealed = bulk::seal(&InitPlan { purpose, ports, writable });
+    Ok((sealed.map_err(|error| failure(Code::SandboxStartFailed, &error.to_string()))?, decoy))
+}
+
+/// A listener that a sandbox with a network of its own cannot reach, and one without can.
+fn listen_abstract(name: &[u8]) -> std::io::Result<OwnedFd> {
+    let listener = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(listener.as_fd(), &SocketAddrUnix::new_abstract_name(name)?)?;
+    listen(listener.as_fd(), 1)?;
+    Ok(listener)
+}
+
+fn out_of(what: &str, error: &dyn std::fmt::Display) -> Failure {
+    failure(Code::SandboxStartFailed, &format!("the launcher is out of {what}: {error}"))
+}

@@ -1,0 +1,245 @@
+//! The launcher's loop: one table of runs, one place that waits.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use confine::sys::signal::Signals;
+use ipc_proto::init::ToInit;
+use ipc_proto::launcher::{Failure, ToLauncher};
+use ipc_proto::{Received, RunId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, WaitOptions, wait};
+
+use crate::directories::{Root, RunDirectory};
+use crate::remove::{Progress, Removal};
+use crate::run::{Run, Supervisor};
+use crate::{Fatal, Log, Surroundings};
+
+/// So many closed runs are remembered: a word for one may have been under way when it closed.
+const REMEMBERED: usize = 64;
+/// How many names of dead runs are removed at a time.
+const SWEEP_AT_ONCE: usize = 500;
+
+/// The launcher at work.
+#[derive(Debug)]
+pub struct Launcher<'a> {
+    supervisor: Supervisor,
+    children: Signals,
+    surroundings: Surroundings,
+    log: &'a Log,
+    runs: BTreeMap<RunId, Run>,
+    closed: VecDeque<RunId>,
+    roots: BTreeMap<PathBuf, Rc<Root>>,
+    stale: Vec<Stale>,
+}
+
+/// A directory that a dead launcher left.
+#[derive(Debug)]
+struct Stale {
+    root: Rc<Root>,
+    directory: RunDirectory,
+    removal: Removal,
+}
+
+impl<'a> Launcher<'a> {
+    /// A launcher without runs.
+    #[must_use]
+    pub fn new(
+        supervisor: Supervisor,
+        children: Signals,
+        surroundings: Surroundings,
+        log: &'a Log,
+    ) -> Launcher<'a> {
+        Launcher {
+            supervisor,
+            children,
+            surroundings,
+            log,
+            runs: BTreeMap::new(),
+            closed: VecDeque::new(),
+            roots: BTreeMap::new(),
+            stale: Vec::new(),
+        }
+    }
+
+    /// Serves until the supervisor is gone.
+    ///
+    /// # Errors
+    /// [`Fatal`]: the process ends, and with it every run.
+    pub fn serve(&mut self) -> Result<(), Fatal> {
+        loop {
+            let readable = self.wait()?;
+            self.reap()?;
+            if readable.contains(&self.supervisor.as_fd().as_raw_fd()) && !self.hear()? {
+                return Ok(());
+            }
+            for run in self.runs.values_mut() {
+                let is_readable = |fd: BorrowedFd<'_>| readable.contains(&fd.as_raw_fd());
+                run.turn(&self.supervisor, &is_readable, self.log)?;
+            }
+            self.forget_closed();
+            self.sweep();
+        }
+    }
+
+    /// Waits until something happens, and says on which descriptors.
+    fn wait(&self) -> Result<Vec<RawFd>, Fatal> {
+        let mut fds =
+            vec![PollFd::new(&self.supervisor, PollFlags::IN), PollFd::new(&self.children, PollFlags::IN)];
+        let watched = self.runs.values().flat_map(Run::descriptors);
+        fds.extend(watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let sweep = (!self.stale.is_empty() && self.is_idle()).then(Instant::now);
+        let deadline = self.runs.values().filter_map(Run::deadline).chain(sweep).min();
+        let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        match poll(&mut fds, left.map(timespec).as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => return Ok(Vec::new()),
+            Err(errno) => return Err(Fatal::System { what: "poll", errno }),
+        }
+        let happened = fds.iter().filter(|fd| !fd.revents().is_empty());
+        Ok(happened.map(|fd| fd.as_fd().as_raw_fd()).collect())
+    }
+
+    /// As process 1 of its namespace the launcher has every orphan for a child: all are reaped, bwraps are noted.
+    fn reap(&mut self) -> Result<(), Fatal> {
+        while matches!(self.children.next(), Ok(Some(_))) {}
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, _))) => self.reaped(pid),
+                Ok(None) | Err(Errno::CHILD) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Fatal::System { what: "wait", errno }),
+            }
+        }
+    }
+
+    fn reaped(&mut self, pid: Pid) {
+        // The first that knows it: a number means one process until it is reaped.
+        let _ = self.runs.values_mut().any(|run| run.reaped(pid));
+    }
+
+    /// Takes the supervisor's words. Says no when it is gone.
+    fn hear(&mut self) -> Result<bool, Fatal> {
+        loop {
+            let (message, descriptors) = match self.supervisor.try_receive()? {
+                Received::Message(message, descriptors) => (message, descriptors),
+                Received::Empty => return Ok(true),
+                Received::Closed => return Ok(false),
+            };
+            self.heard(&message, descriptors)?;
+        }
+    }
+
+    fn heard(&mut self, message: &ToLauncher, descriptors: Vec<OwnedFd>) -> Result<(), Fatal> {
+        let mut descriptors = descriptors.into_iter();
+        match message {
+            ToLauncher::Plan(run) => {
+                let Some(memory) = descriptors.next().filter(|_| !self.runs.contains_key(run)) else {
+                    return Err(Fatal::Plan { run: *run });
+                };
+                let planned = Run::plan(*run, memory.as_fd())?;
+                self.runs.insert(*run, planned);
+                Ok(())
+            }
+            ToLauncher::ControlGroup(run) => match (self.find(*run, "ControlGroup")?, descriptors.next()) {
+                (Some(known), Some(directory)) => known.control_group(message, directory),
+                (Some(_) | None, _) => Err(Fatal::NoSuchRun { run: *run, message: "ControlGroup" }),
+            },
+            ToLauncher::Launch(run) => self.launch(*run, message, &descriptors.collect::<Vec<_>>()),
+            ToLauncher::Go(run) => self.find(*run, "Go")?.map_or(Ok(()), |known| known.go(message)),
+            ToLauncher::Signal(run, number) => {
+                let word = ToInit::Signal(*number);
+                self.find(*run, "Signal")?.map_or(Ok(()), |known| known.pass(message, &word))
+            }
+            ToLauncher::Resume(run) => {
+                self.find(*run, "Resume")?.map_or(Ok(()), |known| known.pass(message, &ToInit::Resume))
+            }
+            ToLauncher::End(run) => {
+                if let Some(known) = self.find(*run, "End")? {
+                    known.end();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn launch(&mut self, run: RunId, message: &ToLauncher, stdio: &[OwnedFd]) -> Result<(), Fatal> {
+        let Some(known) = self.runs.get(&run) else {
+            return Err(Fatal::NoSuchRun { run, message: "Launch" });
+        };
+        let path = PathBuf::from(OsStr::from_bytes(known.root().to_bytes()));
+        let root = self.root(&path);
+        let Some(known) = self.runs.get_mut(&run) else { return Ok(()) };
+        let stale = known.launch(message, root.clone(), stdio, &self.surroundings, self.log)?;
+        if let Ok(root) = root {
+            for directory in stale {
+                if let Ok(removal) = directory.removal() {
+                    self.stale.push(Stale { root: Rc::clone(&root), directory, removal });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn root(&mut self, path: &Path) -> Result<Rc<Root>, Failure> {
+        if let Some(root) = self.roots.get(path) {
+            return Ok(Rc::clone(root));
+        }
+        let root = Rc::new(Root::open(path)?);
+        self.roots.insert(path.to_owned(), Rc::clone(&root));
+        Ok(root)
+    }
+
+    /// The run of a message; none where it closed while the message was under way.
+    fn find(&mut self, run: RunId, message: &'static str) -> Result<Option<&mut Run>, Fatal> {
+        match self.runs.get_mut(&run) {
+            Some(known) => Ok(Some(known)),
+            None if self.closed.contains(&run) => Ok(None),
+            None => Err(Fatal::NoSuchRun { run, message }),
+        }
+    }
+
+    fn forget_closed(&mut self) {
+        for (run, _) in self.runs.extract_if(.., |_, run| run.is_closed()) {
+            self.closed.push_back(run);
+            if self.closed.len() > REMEMBERED {
+                self.closed.pop_front();
+            }
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.runs.values().all(|run| run.deadline().is_none())
+    }
+
+    /// Removes a little of what dead launchers left, when nobody waits for anything.
+    fn sweep(&mut self) {
+        if !self.is_idle() {
+            return;
+        }
+        let Some(stale) = self.stale.last_mut() else { return };
+        match stale.removal.step(SWEEP_AT_ONCE) {
+            Ok(Progress::More) => return,
+            Ok(Progress::Done) => {}
+            Err(error) => self.log.line(&format!("what an earlier run left cannot be removed: {error}")),
+        }
+        if let Some(Stale { root, directory, .. }) = self.stale.pop()
+            && let Err(error) = directory.remove(&root)
+        {
+            self.log.line(&format!("what an earlier run left stays: {error}"));
+        }
+    }
+}
+
+fn timespec(left: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(left.subsec_nanos()),
+    }
+}
