@@ -103,8 +103,9 @@ impl Chain {
     /// When the file cannot be written; the line is then not part of the chain.
     pub fn append(&mut self, at: SystemTime, kind: &str, body: &Value) -> io::Result<()> {
         let time = rfc3339(at);
-        let mut line = serde_json::to_string(&Unhashed { seq: self.next, time: &time, kind, body, prev: &self.head })
-            .map_err(io::Error::other)?;
+        let mut line =
+            serde_json::to_string(&Unhashed { seq: self.next, time: &time, kind, body, prev: &self.head })
+                .map_err(io::Error::other)?;
         let hash = hex(&Sha256::digest(line.as_bytes()));
         line.pop();
         line.push_str(HASH_KEY);

@@ -311,7 +311,9 @@ pub fn load(path: &Path, named: bool) -> Result<(Config, String), Trouble> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !named => {
             return Ok((Config::default(), String::new()));
         }
-        Err(error) => return Err(bad(format!("cannot be read ({error}); see that the file is there and yours"))),
+        Err(error) => {
+            return Err(bad(format!("cannot be read ({error}); see that the file is there and yours")));
+        }
     }
     let text = std::fs::read_to_string(path)
         .map_err(|error| bad(format!("cannot be read ({error}); see that it is a text file of yours")))?;

@@ -50,7 +50,9 @@ pub fn sentence(code: Code) -> &'static str {
             "there is no key for the model service; store one: anet credential set NAME (it reads the value from a \
              prompt)"
         }
-        Code::NoApiBase => "api_base is not set, and this agent has no service of its own; set it in anet.toml",
+        Code::NoApiBase => {
+            "api_base is not set, and this agent has no service of its own; set it in anet.toml"
+        }
         Code::NoModel => "no model is set and the service has no default here; set model in anet.toml",
         Code::NoCgroupLimits => {
             "memory and tasks cannot be limited here, since no systemd user manager or delegated control group (v2) \
@@ -68,7 +70,9 @@ pub fn sentence(code: Code) -> &'static str {
             "the configuration cannot be read or understood, and nothing starts on a guess; mend the file, line and \
              key that the message names"
         }
-        Code::BadPath => "a path that was named cannot be used in the sandbox; the message says which and why",
+        Code::BadPath => {
+            "a path that was named cannot be used in the sandbox; the message says which and why"
+        }
         Code::NotInThisVersion => "this option belongs to a part of anet that this version does not have yet",
         Code::ProgramMissing => {
             "one of anet's own programs is missing or could be changed by somebody else; install anet again"
@@ -84,7 +88,9 @@ pub fn sentence(code: Code) -> &'static str {
             "one of anet's own processes could not give up its privileges, so it did not go on; the kernel must be \
              Linux 5.15 or newer with seccomp filters"
         }
-        Code::NoSuchRun => "there is no run of that name in the state directory; `anet run --record` names the run",
+        Code::NoSuchRun => {
+            "there is no run of that name in the state directory; `anet run --record` names the run"
+        }
         Code::RecordFailed => {
             "the run's chain or record cannot be written; see the free space and the rights of the state directory"
         }

@@ -42,7 +42,10 @@ fn main() -> ExitCode {
 /// Takes what the guard gave, and nothing else ever again.
 fn start(log: std::io::Result<File>) -> Result<Foreground, Trouble> {
     let broken = |what: String| {
-        Trouble::new(Code::ProcessDied, format!("anet-supervisor was not started by anet: {what}; run `anet` instead"))
+        Trouble::new(
+            Code::ProcessDied,
+            format!("anet-supervisor was not started by anet: {what}; run `anet` instead"),
+        )
     };
     let fd = |number| take(number).map_err(|errno| broken(format!("descriptor {number}: {errno}")));
     let job: Job = {

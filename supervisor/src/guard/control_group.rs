@@ -52,7 +52,8 @@ fn ask_systemd(unit: &str, launcher: Pid) -> Option<()> {
     if !root {
         // Where the user's own bus is; by the variable, or where it always is.
         let uid = rustix::process::geteuid().as_raw();
-        let runtime = std::env::var_os("XDG_RUNTIME_DIR").unwrap_or_else(|| format!("/run/user/{uid}").into());
+        let runtime =
+            std::env::var_os("XDG_RUNTIME_DIR").unwrap_or_else(|| format!("/run/user/{uid}").into());
         command.env("XDG_RUNTIME_DIR", runtime);
     }
     command.status().ok()?.success().then_some(())
@@ -83,7 +84,8 @@ fn set_up(scope: &Path, launcher: Pid, user: Identity) -> std::io::Result<OwnedF
     fs::create_dir(&run)?;
     if rustix::process::geteuid().is_root() {
         // The launcher is another user: it sets the limits and moves the run, within this scope alone.
-        for path in [scope.join("cgroup.procs"), ours.join("cgroup.procs"), scope.to_path_buf(), run.clone()] {
+        for path in [scope.join("cgroup.procs"), ours.join("cgroup.procs"), scope.to_path_buf(), run.clone()]
+        {
             std::os::unix::fs::chown(path, Some(user.uid), Some(user.gid))?;
         }
         for file in fs::read_dir(&run)? {
@@ -91,6 +93,7 @@ fn set_up(scope: &Path, launcher: Pid, user: Identity) -> std::io::Result<OwnedF
         }
     }
     let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-    let opened = OpenOptions::new().read(true).custom_flags(i32::try_from(flags.bits()).unwrap_or(0)).open(run)?;
+    let opened =
+        OpenOptions::new().read(true).custom_flags(i32::try_from(flags.bits()).unwrap_or(0)).open(run)?;
     Ok(opened.into())
 }

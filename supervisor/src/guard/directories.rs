@@ -85,7 +85,8 @@ impl Directories {
         let runs = sandboxed.join(format!("local-{}", run.uid));
         make(&runs, PRIVATE)?;
         // The parent is root's alone, so this is the directory that was just made or checked.
-        std::os::unix::fs::lchown(&runs, Some(run.uid), Some(run.gid)).map_err(|error| unusable(&runs, &error))?;
+        std::os::unix::fs::lchown(&runs, Some(run.uid), Some(run.gid))
+            .map_err(|error| unusable(&runs, &error))?;
         Ok(runs)
     }
 }
@@ -96,7 +97,10 @@ fn make_private(path: &Path) -> Result<(), Trouble> {
     if found.uid() != rustix::process::geteuid().as_raw() {
         return Err(Trouble::new(
             Code::StateUnusable,
-            format!("{} belongs to another user; remove it, or name another place with XDG variables", path.display()),
+            format!(
+                "{} belongs to another user; remove it, or name another place with XDG variables",
+                path.display()
+            ),
         ));
     }
     Ok(())
@@ -115,7 +119,10 @@ fn make(path: &Path, mode: u32) -> Result<(), Trouble> {
         Ok(_) => {
             return Err(Trouble::new(
                 Code::StateUnusable,
-                format!("{} is not a directory; remove it, or name another place with XDG variables", path.display()),
+                format!(
+                    "{} is not a directory; remove it, or name another place with XDG variables",
+                    path.display()
+                ),
             ));
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}

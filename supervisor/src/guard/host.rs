@@ -45,7 +45,8 @@ impl Host {
 }
 
 fn bwrap_version() -> Option<String> {
-    let output = std::process::Command::new(super::programs::BWRAP).arg("--version").env_clear().output().ok()?;
+    let output =
+        std::process::Command::new(super::programs::BWRAP).arg("--version").env_clear().output().ok()?;
     Some(crate::error::one_line(&String::from_utf8_lossy(&output.stdout)))
 }
 
@@ -54,7 +55,8 @@ fn apparmor() -> Option<ApparmorBlock> {
     if enabled.trim() != "Y" {
         return None;
     }
-    let restricts = fs::read_to_string("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").unwrap_or_default();
+    let restricts =
+        fs::read_to_string("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").unwrap_or_default();
     let current = fs::read_to_string("/proc/self/attr/apparmor/current").unwrap_or_default();
     let confined_by = current.trim().strip_suffix(" (enforce)").map(str::to_owned);
     Some(ApparmorBlock {
@@ -91,7 +93,9 @@ mod tests {
     /// PLT-3: a profile that attaches to bubblewrap is found by its head, not by a mention.
     #[test]
     fn an_attached_profile_is_found() {
-        assert!(attaches_to_bwrap("profile bwrap /usr/bin/bwrap flags=(attach_disconnected,mediate_deleted) {"));
+        assert!(attaches_to_bwrap(
+            "profile bwrap /usr/bin/bwrap flags=(attach_disconnected,mediate_deleted) {"
+        ));
         assert!(attaches_to_bwrap("/usr/bin/bwrap {"));
         assert!(attaches_to_bwrap("profile anet-bwrap \"/usr/bin/bwrap\" {"));
         assert!(!attaches_to_bwrap("  /usr/bin/bwrap rix,"));

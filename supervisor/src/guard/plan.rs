@@ -11,7 +11,8 @@ use std::time::SystemTime;
 use ipc_proto::init::{CommandPlan, EGRESS_PORT, ProbePlan, Purpose, TerminalPlan};
 use ipc_proto::job::{Budget, Job, ProbeJob};
 use ipc_proto::launcher::{
-    Endpoints, FilePlan, INSIDE_HOME, INSIDE_PATH, INSIDE_TEMPORARY, INSIDE_WORK, LaunchPlan, Programs, WorkDirectory,
+    Endpoints, FilePlan, INSIDE_HOME, INSIDE_PATH, INSIDE_TEMPORARY, INSIDE_WORK, LaunchPlan, Programs,
+    WorkDirectory,
 };
 use ipc_proto::limits::{LimitName, Limits};
 use ipc_proto::{Code, RunId};
@@ -28,15 +29,26 @@ use crate::error::Trouble;
 /// Directories that are never opened as a whole: the system's, which the run has in its own way, and those where other
 /// programs of this host keep sockets.
 const NEVER_NAMED: [&str; 17] = [
-    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp",
-    "/usr", "/var", "/var/tmp",
+    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin",
+    "/sys", "/tmp", "/usr", "/var", "/var/tmp",
 ];
 /// Below these nothing is opened either.
 const NEVER_BELOW: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 /// Variables that pass from the operator: the locale.
 const LOCALE: [&str; 13] = [
-    "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_COLLATE", "LC_MESSAGES", "LC_NUMERIC", "LC_TIME", "LC_MONETARY",
-    "LC_PAPER", "LC_NAME", "LC_ADDRESS", "LC_MEASUREMENT",
+    "LANG",
+    "LANGUAGE",
+    "LC_ALL",
+    "LC_CTYPE",
+    "LC_COLLATE",
+    "LC_MESSAGES",
+    "LC_NUMERIC",
+    "LC_TIME",
+    "LC_MONETARY",
+    "LC_PAPER",
+    "LC_NAME",
+    "LC_ADDRESS",
+    "LC_MEASUREMENT",
 ];
 /// Variables that are anet's to set.
 const RESERVED: [&str; 4] = ["ANET_RUN", "ANET_MODEL_URL", "HTTPS_PROXY", "https_proxy"];
@@ -155,7 +167,8 @@ pub(super) fn prepare_check(named: Option<&Path>, fresh: bool) -> Result<Prepare
     let key = probe::key(&programs, identities.run.uid, &config_text)?;
     let probed = probe::open(&directories, identities.run.uid, &key, fresh)?;
     let (probe, listeners) = probe_job(key, started)?;
-    let nothing = Purpose::Probe(ProbePlan { tcp: Vec::new(), abstract_sockets: Vec::new(), outside: Vec::new() });
+    let nothing =
+        Purpose::Probe(ProbePlan { tcp: Vec::new(), abstract_sockets: Vec::new(), outside: Vec::new() });
     let dup = || null.try_clone().map_err(|error| system("a descriptor", &error));
     let job = Job {
         run,
@@ -297,13 +310,25 @@ fn files(
         read_write: open("--rw", &request.read_write)?,
         read_only: open("--ro", &request.read_only)?,
         deny: deny.collect::<Result<_, _>>()?,
-        masked: masked.iter().map(|path| c_path(path)).collect::<Result<_, _>>()?,
+        masked: within_opened(&masked, request, work).map(|path| c_path(path)).collect::<Result<_, _>>()?,
     })
+}
+
+/// Those of our places that an opened path would show; the others are not in the sandbox anyway.
+fn within_opened<'a>(
+    masked: &'a [PathBuf],
+    request: &RunRequest,
+    work: Option<&Path>,
+) -> impl Iterator<Item = &'a PathBuf> {
+    let named = request.read_write.iter().chain(&request.read_only).filter_map(|path| path.canonicalize().ok());
+    let opened: Vec<PathBuf> = named.chain(work.map(Path::to_path_buf)).collect();
+    masked.iter().filter(move |own| opened.iter().any(|opened| own.starts_with(opened)))
 }
 
 /// anet's own places, those of a service on this host included.
 fn masked(directories: &Directories) -> Vec<PathBuf> {
-    let mut all: Vec<PathBuf> = ["/etc/anet", "/var/lib/anet", "/var/cache/anet", "/run/anet"].map(Into::into).into();
+    let mut all: Vec<PathBuf> =
+        ["/etc/anet", "/var/lib/anet", "/var/cache/anet", "/run/anet"].map(Into::into).into();
     all.extend([&directories.configuration, &directories.state, &directories.cache].map(Clone::clone));
     // A link among them must not lead around the mask.
     let mut resolved: Vec<PathBuf> = all.iter().filter_map(|path| path.canonicalize().ok()).collect();
@@ -314,7 +339,9 @@ fn masked(directories: &Directories) -> Vec<PathBuf> {
 
 fn refuse_masked(option: &str, path: &Path, masked: &[PathBuf]) -> Result<(), Trouble> {
     match masked.iter().find(|own| path.starts_with(own)) {
-        Some(_) => Err(bad_path(option, path, "anet's own configuration, state and credentials are never opened")),
+        Some(_) => {
+            Err(bad_path(option, path, "anet's own configuration, state and credentials are never opened"))
+        }
         None => Ok(()),
     }
 }
@@ -330,7 +357,11 @@ fn resolve(path: &Path, option: &str) -> Result<PathBuf, Trouble> {
         return Err(bad_path(option, path, "nothing below /proc, /sys, /dev and /run of the host is opened"));
     }
     if Path::new(INSIDE_HOME).starts_with(&resolved) {
-        return Err(bad_path(option, path, "the run's own home stands at this name; use a directory within it"));
+        return Err(bad_path(
+            option,
+            path,
+            "the run's own home stands at this name; use a directory within it",
+        ));
     }
     Ok(resolved)
 }
@@ -382,7 +413,10 @@ fn environment(request: &RunRequest, run: RunId, terminal: bool) -> Result<Vec<C
             EnvOption::Pass(name) => (name, std::env::var_os(name).map(|value| value.as_bytes().to_vec())),
         };
         if RESERVED.contains(&name.as_str()) {
-            return Err(Trouble::new(Code::BadOption, format!("--env {name}: anet sets this variable itself")));
+            return Err(Trouble::new(
+                Code::BadOption,
+                format!("--env {name}: anet sets this variable itself"),
+            ));
         }
         let Some(value) = value else {
             return Err(Trouble::new(
@@ -438,7 +472,9 @@ fn chance() -> Result<[u8; 4], Trouble> {
     let mut bytes = [0u8; 4];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
         Ok(4) => Ok(bytes),
-        Ok(_) | Err(_) => Err(Trouble::new(Code::ProcessDied, "the kernel gives no random numbers; nothing is started")),
+        Ok(_) | Err(_) => {
+            Err(Trouble::new(Code::ProcessDied, "the kernel gives no random numbers; nothing is started"))
+        }
     }
 }
 
@@ -449,9 +485,9 @@ fn open_null() -> Result<OwnedFd, Trouble> {
 
 /// Where the operator reads errors.
 fn errors_of_the_operator() -> Result<File, Trouble> {
-    rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)
-        .map(File::from)
-        .map_err(|errno| Trouble::new(Code::BadOption, format!("standard error is closed ({errno}); open it")))
+    rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3).map(File::from).map_err(|errno| {
+        Trouble::new(Code::BadOption, format!("standard error is closed ({errno}); open it"))
+    })
 }
 
 fn new_chain(chains: &Path, run: RunId) -> Result<File, Trouble> {
@@ -467,12 +503,18 @@ fn new_chain(chains: &Path, run: RunId) -> Result<File, Trouble> {
 fn open_record(path: &Path) -> Result<File, Trouble> {
     // Not cut here: an older record stays whole until there is a new one.
     OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|error| {
-        Trouble::new(Code::BadPath, format!("--record {}: {error}; give a file that can be written", path.display()))
+        Trouble::new(
+            Code::BadPath,
+            format!("--record {}: {error}; give a file that can be written", path.display()),
+        )
     })
 }
 
 pub(super) fn system(what: &str, error: &std::io::Error) -> Trouble {
-    Trouble::new(Code::ProcessDied, format!("{what} cannot be opened ({error}); see the limits on open files"))
+    Trouble::new(
+        Code::ProcessDied,
+        format!("{what} cannot be opened ({error}); see the limits on open files"),
+    )
 }
 
 #[cfg(test)]
@@ -513,14 +555,18 @@ mod tests {
         assert_eq!(limits.get(LimitName::TunnelsOpen), Some(3));
         assert_eq!(limits.get(LimitName::TunnelsTotal), Some(256));
         assert_eq!(limits.get(LimitName::WallClock), Some(180_000));
-        assert_eq!((budget.destinations, budget.bytes_out, budget.window), (Some(16), Some(33_554_432), Some(180_000)));
+        assert_eq!(
+            (budget.destinations, budget.bytes_out, budget.window),
+            (Some(16), Some(33_554_432), Some(180_000))
+        );
     }
 
     /// SBX-6: nothing of the operator's environment but the locale, and nobody sets what is anet's.
     #[test]
     fn the_environment_is_built_from_nothing() {
         let mut request = request();
-        request.environment = vec![EnvOption::Set("A".into(), b"1".to_vec()), EnvOption::Set("A".into(), b"2".to_vec())];
+        request.environment =
+            vec![EnvOption::Set("A".into(), b"1".to_vec()), EnvOption::Set("A".into(), b"2".to_vec())];
         let run = RunId::new(1, [0; 4]);
         let names: Vec<String> = environment(&request, run, false)
             .unwrap()

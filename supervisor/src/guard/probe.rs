@@ -18,7 +18,7 @@ use super::plan::system;
 use super::programs::Found;
 use crate::chain::hex;
 use crate::error::{Trouble, one_line};
-use crate::run::{probe_remembered, PROBE_FILE_LIMIT};
+use crate::run::{PROBE_FILE_LIMIT, probe_remembered};
 
 /// A sandbox that can be relied on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,8 @@ pub(super) struct Listeners {
 impl Listeners {
     /// Listens on the host's loopback, IPv6 where there is one, and on an abstract socket.
     pub(super) fn open() -> Result<Listeners, Trouble> {
-        let four = TcpListener::bind("127.0.0.1:0").map_err(|error| system("a port for the probe", &error))?;
+        let four =
+            TcpListener::bind("127.0.0.1:0").map_err(|error| system("a port for the probe", &error))?;
         let mut tcp = vec![four];
         tcp.extend(TcpListener::bind("[::1]:0").ok());
         let mut chance = [0u8; 16];

@@ -6,9 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use confine::sys::signal::{Signal, Signals};
 use confine::sys::spawn::{Child, Command, Identity, Namespaces, Program, SpawnError};
 use ipc_proto::launcher::{FromLauncher, ToLauncher};
+use ipc_proto::limits::LimitName;
 use ipc_proto::proxy::{FromProxy, ToProxy};
 use ipc_proto::terminal::{FromTerminal, ToTerminal};
-use ipc_proto::limits::LimitName;
 use ipc_proto::{Channel, Code, bulk, descriptors};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -63,7 +63,7 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
         }
         None => None,
     };
-    let (words, word_end) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| channel_errno(errno))?;
+    let (words, word_end) = pipe_with(PipeFlags::CLOEXEC).map_err(channel_errno)?;
     let (launcher_fd, proxy_fd) = (to_launcher.into_fd(), to_proxy.into_fd());
     let job = bulk::seal(&prepared.job).map_err(|error| Trouble::new(Code::BadOption, error.to_string()))?;
     let [input, output, errors] = &prepared.stdio;
@@ -88,8 +88,13 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     ] {
         given.extend(fd.map(|fd| (fd, number)));
     }
-    let supervisor =
-        spawn(prepared, &prepared.programs.supervisor, c"anet-supervisor", given, prepared.identities.supervisor)?;
+    let supervisor = spawn(
+        prepared,
+        &prepared.programs.supervisor,
+        c"anet-supervisor",
+        given,
+        prepared.identities.supervisor,
+    )?;
     Ok(Processes { supervisor, others, words, signals, _group: group })
 }
 

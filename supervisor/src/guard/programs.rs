@@ -78,7 +78,10 @@ fn check_owner(path: &Path) -> Result<(), Trouble> {
 }
 
 fn missing(what: String) -> Trouble {
-    Trouble::new(Code::ProgramMissing, format!("{what}, so anet's own programs are not safe to start; install anet again"))
+    Trouble::new(
+        Code::ProgramMissing,
+        format!("{what}, so anet's own programs are not safe to start; install anet again"),
+    )
 }
 
 pub(super) fn c_path(path: &Path) -> Result<CString, Trouble> {

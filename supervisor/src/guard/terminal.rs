@@ -36,9 +36,12 @@ impl Joined {
 }
 
 /// Decides, and gives what becomes 0, 1 and 2 of the run.
-pub(super) fn join(choice: TerminalChoice, null: &OwnedFd) -> Result<(Option<Joined>, [OwnedFd; 3]), Trouble> {
+pub(super) fn join(
+    choice: TerminalChoice,
+    null: &OwnedFd,
+) -> Result<(Option<Joined>, [OwnedFd; 3]), Trouble> {
     let standard = [stdin(), stdout(), stderr()];
-    let operator = standard.map(|fd| isatty(fd));
+    let operator = standard.map(isatty);
     let run = match choice {
         TerminalChoice::Auto => operator,
         TerminalChoice::Always => [true; 3],
@@ -66,7 +69,10 @@ pub(super) fn join(choice: TerminalChoice, null: &OwnedFd) -> Result<(Option<Joi
     if operator == [false; 3] && run == [false; 3] {
         return Ok((None, stdio));
     }
-    let size = standard.iter().find_map(|fd| tcgetwinsize(fd).ok()).filter(|size| size.ws_row > 0 && size.ws_col > 0);
+    let size = standard
+        .iter()
+        .find_map(|fd| tcgetwinsize(fd).ok())
+        .filter(|size| size.ws_row > 0 && size.ws_col > 0);
     let [in_terminal, out_terminal, _] = operator;
     let [run_in, ..] = run;
     let raw = run_in && in_terminal && out_terminal;
@@ -87,6 +93,8 @@ fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, Trouble> {
 fn closed(errno: rustix::io::Errno) -> Trouble {
     Trouble::new(
         Code::BadOption,
-        format!("standard input, output and error have to be open ({errno}); redirect them to /dev/null instead"),
+        format!(
+            "standard input, output and error have to be open ({errno}); redirect them to /dev/null instead"
+        ),
     )
 }

@@ -27,7 +27,9 @@ const ROUNDS: u32 = 200;
 pub(super) fn until_the_end(processes: Processes, prepared: Prepared) -> u8 {
     let status = match confine::enter(Role::Guard, &Paths::default()) {
         Ok(_) => wait_for_end(&processes),
-        Err(error) => Err(Trouble::new(Code::NotConfined, format!("the guard could not be confined: {error}"))),
+        Err(error) => {
+            Err(Trouble::new(Code::NotConfined, format!("the guard could not be confined: {error}")))
+        }
     };
     end_all(&processes);
     if let Some(joined) = &prepared.terminal {
@@ -81,11 +83,14 @@ fn sleep_until_something_happens(processes: &Processes) -> Result<Ready, Trouble
         match poll(&mut fds, None) {
             Ok(_) => break,
             Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(Trouble::new(Code::ProcessDied, format!("the guard cannot wait ({errno})"))),
+            Err(errno) => {
+                return Err(Trouble::new(Code::ProcessDied, format!("the guard cannot wait ({errno})")));
+            }
         }
     }
     let is = |index: usize| fds.get(index).is_some_and(|fd| fd.revents().contains(PollFlags::IN));
-    let dead = processes.others.iter().enumerate().find(|(index, _)| is(index + 3)).map(|(_, (name, _))| *name);
+    let dead =
+        processes.others.iter().enumerate().find(|(index, _)| is(index + 3)).map(|(_, (name, _))| *name);
     Ok(Ready { supervisor: is(0), dead, words: is(1) })
 }
 
@@ -115,7 +120,8 @@ fn after_a_death(processes: &Processes, name: &'static str) -> Result<u8, Troubl
 }
 
 fn died(name: &str, signal: Option<i32>) -> Trouble {
-    let how = signal.map_or_else(|| format!("{name} died"), |signal| format!("{name} was ended by signal {signal}"));
+    let how = signal
+        .map_or_else(|| format!("{name} died"), |signal| format!("{name} was ended by signal {signal}"));
     Trouble::new(Code::ProcessDied, explain::with_detail(Code::ProcessDied, &how))
 }
 

@@ -8,7 +8,7 @@ use ipc_proto::init::ProbeFailure;
 use crate::error::Trouble;
 
 /// How long a result holds.
-pub const VALID_FOR: Duration = Duration::from_secs(300);
+const VALID_FOR: Duration = Duration::from_secs(300);
 
 /// The longest text that is read back, in bytes.
 pub const FILE_LIMIT: u64 = 4096;
@@ -37,7 +37,9 @@ fn code(failure: ProbeFailure) -> Code {
         | ProbeFailure::HostPort
         | ProbeFailure::AbstractSocket
         | ProbeFailure::SharedNamespace(ipc_proto::init::NamespaceKind::Net) => Code::NetnsFailed,
-        ProbeFailure::KeyStore | ProbeFailure::NewUserNamespace | ProbeFailure::NoFilter => Code::SeccompFailed,
+        ProbeFailure::KeyStore | ProbeFailure::NewUserNamespace | ProbeFailure::NoFilter => {
+            Code::SeccompFailed
+        }
         ProbeFailure::SharedNamespace(_)
         | ProbeFailure::Capabilities
         | ProbeFailure::NewPrivileges
@@ -64,7 +66,7 @@ fn words(failure: ProbeFailure) -> String {
 
 /// The text that remembers a good result for what `key` describes.
 #[must_use]
-pub fn remember(key: &str, now: SystemTime) -> String {
+pub(super) fn remember(key: &str, now: SystemTime) -> String {
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     format!("{FORMAT} {seconds} {key}\n")
 }

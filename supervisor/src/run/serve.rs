@@ -188,7 +188,11 @@ impl Foreground {
     }
 
     fn serve(&mut self) -> Result<(), Fatal> {
-        if self.job.probe.is_some() { self.start_probe()? } else { self.start_run()? }
+        if self.job.probe.is_some() {
+            self.start_probe()?
+        } else {
+            self.start_run()?
+        }
         while !self.is_over() {
             self.wait()?;
         }
@@ -245,7 +249,9 @@ impl Foreground {
             self.ends.launcher.send(&ToLauncher::ControlGroup(run), &[group.as_fd()])?;
         }
         let [input, output, errors] = &self.ends.stdio;
-        self.ends.launcher.send(&ToLauncher::Launch(run), &[input.as_fd(), output.as_fd(), errors.as_fd()])?;
+        self.ends
+            .launcher
+            .send(&ToLauncher::Launch(run), &[input.as_fd(), output.as_fd(), errors.as_fd()])?;
         // The disk works while bubblewrap does; nothing starts before Go.
         let admitted = self.admission();
         self.append("run.admitted", &admitted)?;
@@ -725,7 +731,8 @@ impl Foreground {
     }
 
     fn record(&mut self, ended: Ended) -> Record {
-        let elapsed = self.began.map_or(0, |began| u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let elapsed =
+            self.began.map_or(0, |began| u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
         let totals = self.attempts.totals;
         let used = |name: LimitName| match name {
             LimitName::Memory => self.used.memory.unwrap_or(0),

@@ -23,7 +23,8 @@ pub(super) fn refusals(run: RunId, attempts: &[Egress]) -> String {
         return text;
     }
     let total: u64 = refused.values().sum();
-    let _ = writeln!(text, "anet: run {run}: refused {total} connection{}", if total == 1 { "" } else { "s" });
+    let _ =
+        writeln!(text, "anet: run {run}: refused {total} connection{}", if total == 1 { "" } else { "s" });
     for ((host, port, reason), count) in refused.iter().take(MAX_LISTED) {
         let _ = write!(text, "anet:   {}:{port}  {reason}", one_line(host));
         if *count > 1 {
@@ -35,7 +36,8 @@ pub(super) fn refusals(run: RunId, attempts: &[Egress]) -> String {
         text.push('\n');
     }
     if refused.len() > MAX_LISTED {
-        let _ = writeln!(text, "anet:   and {} more; `anet show {run}` lists all", refused.len() - MAX_LISTED);
+        let _ =
+            writeln!(text, "anet:   and {} more; `anet show {run}` lists all", refused.len() - MAX_LISTED);
     }
     text
 }
