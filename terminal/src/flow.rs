@@ -24,7 +24,12 @@ pub(crate) struct Flow {
 
 impl Flow {
     /// A flow that has moved nothing.
-    pub(crate) fn new(from: &Rc<OwnedFd>, to: &Rc<OwnedFd>, says_end: bool, only_in_foreground: bool) -> Flow {
+    pub(crate) fn new(
+        from: &Rc<OwnedFd>,
+        to: &Rc<OwnedFd>,
+        says_end: bool,
+        only_in_foreground: bool,
+    ) -> Flow {
         let (from, to) = (Some(Rc::clone(from)), Some(Rc::clone(to)));
         Flow { from, to, pending: Vec::new(), says_end, only_in_foreground }
     }

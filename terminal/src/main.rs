@@ -65,7 +65,8 @@ fn main() -> ExitCode {
 
 /// Enter, confine, serve, leave.
 fn live() -> Result<(), Fatal> {
-    let channel = Channel::<FromTerminal, ToTerminal>::from_fd(take(descriptors::CHANNEL).map_err(Fatal::NotOurs)?)?;
+    let channel =
+        Channel::<FromTerminal, ToTerminal>::from_fd(take(descriptors::CHANNEL).map_err(Fatal::NotOurs)?)?;
     let [input, output, errors] = descriptors::OPERATOR;
     let operator = [
         take(input).map_err(Fatal::NotOurs)?,
@@ -73,12 +74,14 @@ fn live() -> Result<(), Fatal> {
         take(errors).map_err(Fatal::NotOurs)?,
     ];
     let pipes: [Option<OwnedFd>; 3] = descriptors::RUN_PIPES.map(|number| take(number).ok());
-    let signals = Signals::block(&HEARD).map_err(|errno| rustix::io::Errno::from_raw_os_error(errno as i32))?;
+    let signals =
+        Signals::block(&HEARD).map_err(|errno| rustix::io::Errno::from_raw_os_error(errno as i32))?;
+    let group = rustix::process::getpgrp();
     enter(Role::Terminal, &Paths::default())?;
     match channel.receive()? {
         Received::Message(ToTerminal::Attach(mode), mut outer) => {
             let outer = outer.pop().ok_or(rustix::io::Errno::BADF)?;
-            relay::Relay::new(channel, mode, operator, pipes, outer, signals)?.run()
+            relay::Relay::new(channel, mode, operator, pipes, outer, signals, group)?.run()
         }
         Received::Message(message @ (ToTerminal::Suspend | ToTerminal::Resume | ToTerminal::Finish), _) => {
             Err(ChannelError::unexpected(&message, "nothing is attached").into())

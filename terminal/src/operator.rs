@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use ipc_proto::terminal::TerminalMode;
 use rustix::io::Errno;
-use rustix::process::getpgrp;
+use rustix::process::Pid;
 use rustix::termios::{OptionalActions, Termios, Winsize, tcgetattr, tcgetpgrp, tcgetwinsize, tcsetattr};
 
 /// The terminal among the operator's descriptors.
@@ -13,26 +13,30 @@ use rustix::termios::{OptionalActions, Termios, Winsize, tcgetattr, tcgetpgrp, t
 pub(crate) struct OperatorTerminal {
     /// None: no descriptor of the operator's is a terminal.
     fd: Option<Rc<OwnedFd>>,
+    /// Our own process group, which never changes.
+    group: Pid,
     wants_raw: bool,
     /// How it was before it was made raw.
     saved: Option<Termios>,
 }
 
 impl OperatorTerminal {
-    pub(crate) fn new(mode: &TerminalMode, operator: &[Rc<OwnedFd>; 3]) -> OperatorTerminal {
+    pub(crate) fn new(mode: &TerminalMode, operator: &[Rc<OwnedFd>; 3], group: Pid) -> OperatorTerminal {
         let terminals = operator.iter().zip(mode.operator).filter(|(_, is_terminal)| *is_terminal);
         let fd = terminals.map(|(fd, _)| Rc::clone(fd)).next();
-        OperatorTerminal { fd, wants_raw: mode.raw, saved: None }
+        OperatorTerminal { fd, group, wants_raw: mode.raw, saved: None }
     }
 
     /// Whether reading and changing it is ours to do.
     pub(crate) fn is_ours(&self) -> bool {
-        self.fd.as_ref().is_none_or(|fd| tcgetpgrp(fd).is_ok_and(|group| group == getpgrp()))
+        self.fd.as_ref().is_none_or(|fd| tcgetpgrp(fd).is_ok_and(|group| group == self.group))
     }
 
     /// Raw mode, if it is wanted and ours to set.
     pub(crate) fn take(&mut self) -> Result<(), Errno> {
-        let Some(fd) = self.fd.as_ref().filter(|_| self.wants_raw && self.saved.is_none()) else { return Ok(()) };
+        let Some(fd) = self.fd.as_ref().filter(|_| self.wants_raw && self.saved.is_none()) else {
+            return Ok(());
+        };
         if !self.is_ours() {
             return Ok(());
         }

@@ -9,6 +9,7 @@ use ipc_proto::terminal::{FromTerminal, TerminalMode, ToTerminal};
 use ipc_proto::{Channel, ChannelError, Received};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::ioctl_fionbio;
+use rustix::process::Pid;
 use rustix::termios::tcsetwinsize;
 
 use crate::Fatal;
@@ -43,13 +44,22 @@ impl Relay {
         pipes: [Option<OwnedFd>; 3],
         outer: OwnedFd,
         signals: Signals,
+        group: Pid,
     ) -> Result<Relay, Fatal> {
         let operator = operator.map(Rc::new);
-        let terminal = OperatorTerminal::new(&mode, &operator);
+        let terminal = OperatorTerminal::new(&mode, &operator, group);
         let has_outer = mode.run.contains(&true);
         let outer = if has_outer { Some(Rc::new(outer)) } else { None };
-        let mut relay =
-            Relay { channel, signals, terminal, outer, inward: vec![], outward: vec![], suspended: false, finish_by: None };
+        let mut relay = Relay {
+            channel,
+            signals,
+            terminal,
+            outer,
+            inward: vec![],
+            outward: vec![],
+            suspended: false,
+            finish_by: None,
+        };
         relay.join_pseudo_terminal(&mode, &operator)?;
         relay.join_pipes(&mode, &operator, pipes)?;
         relay.terminal.take()?;
@@ -58,7 +68,11 @@ impl Relay {
         Ok(relay)
     }
 
-    fn join_pseudo_terminal(&mut self, mode: &TerminalMode, operator: &[Rc<OwnedFd>; 3]) -> Result<(), Fatal> {
+    fn join_pseudo_terminal(
+        &mut self,
+        mode: &TerminalMode,
+        operator: &[Rc<OwnedFd>; 3],
+    ) -> Result<(), Fatal> {
         let Some(outer) = &self.outer else { return Ok(()) };
         // A run that does not read must not keep its own output from being passed on.
         ioctl_fionbio(outer, true)?;
@@ -99,6 +113,10 @@ impl Relay {
         self.terminal.give_back();
         if ended? {
             self.channel.send(&FromTerminal::Finished, &[])?;
+            // The end of any process ends the run: this one ends when the run is over.
+            if let Received::Message(message, _) = self.channel.receive()? {
+                return Err(ChannelError::unexpected(&message, "everything is finished").into());
+            }
         }
         Ok(())
     }
@@ -106,10 +124,9 @@ impl Relay {
     /// True: asked to finish, and everything is passed on. False: the supervisor is gone.
     fn serve(&mut self) -> Result<bool, Fatal> {
         loop {
-            if let Some(by) = self.finish_by {
-                if self.outward.iter().all(Flow::is_over) || Instant::now() >= by {
-                    return Ok(true);
-                }
+            let is_late = |by: Instant| self.outward.iter().all(Flow::is_over) || Instant::now() >= by;
+            if self.finish_by.is_some_and(is_late) {
+                return Ok(true);
             }
             let ours = !self.suspended && self.terminal.is_ours();
             if ours && self.terminal.is_awaited() {
@@ -162,7 +179,11 @@ impl Relay {
                 continue;
             }
             if ready.get(place) == Some(&true) {
-                if reads { flow.pull() } else { flow.push() }
+                if reads {
+                    flow.pull()
+                } else {
+                    flow.push()
+                }
                 moved = true;
             }
             place += 1;
