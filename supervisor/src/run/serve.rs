@@ -579,8 +579,6 @@ impl Foreground {
         let message = match channel.try_receive()? {
             Received::Message(message, _) => message,
             Received::Empty => return Ok(()),
-            // Without a run attached it had nothing to do but wait.
-            Received::Closed if self.told.finished => return Ok(()),
             Received::Closed => return Err(Fatal::Gone("anet-terminal")),
         };
         match &message {
@@ -591,7 +589,6 @@ impl Foreground {
             FromTerminal::Suspended if self.stopped => self.word(Word::Stop),
             FromTerminal::Finished if self.phase == Phase::Ending && !self.told.finished => {
                 self.told.finished = true;
-                self.ends.terminal = None;
                 Ok(())
             }
             FromTerminal::Attached | FromTerminal::Suspended | FromTerminal::Finished => {
