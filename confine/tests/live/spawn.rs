@@ -40,6 +40,7 @@ pub(crate) const CHILDREN: &[Action] = &[
     ("contents", contents),
     ("status", print_status),
     ("become_root", become_root),
+    ("spawn_from_groups", spawn_from_groups),
     ("parent", be_parent),
     ("sleep", sleep),
     ("namespaces", print_namespaces),
@@ -221,8 +222,10 @@ fn identity() {
     if !root() {
         return;
     }
-    let told = outcome("status", &[], nobody);
-    let text = &told.text;
+    // From a process that has supplementary groups to lose.
+    let told = outcome("spawn_from_groups", &[], |_| ());
+    let (before, text) = told.text.split_once("--\n").unwrap();
+    assert_eq!(status_field(before, "Groups"), "4 27");
     assert_eq!(status_field(text, "Uid"), "65534\t65534\t65534\t65534");
     assert_eq!(status_field(text, "Gid"), "65534\t65534\t65534\t65534");
     assert_eq!(status_field(text, "Groups"), "");
@@ -231,7 +234,21 @@ fn identity() {
     }
     assert_eq!(outcome("become_root", &[], nobody).text, "-1 -1\n");
     // The same attack by one who still may.
-    assert_eq!(outcome("become_root", &[], |_| ()).text, "-1 -1\n".replace("-1", "0"));
+    assert_eq!(outcome("become_root", &[], |_| ()).text, "0 0\n");
+}
+
+fn spawn_from_groups(_: &[&str]) {
+    // SAFETY: two numbers, read by the call.
+    assert_eq!(unsafe { libc::setgroups(2, [4, 27].as_ptr()) }, 0);
+    print!("{}", std::fs::read_to_string("/proc/self/status").unwrap());
+    println!("--");
+    let program = crate::harness::own_program();
+    let mut command = Command::new(Program::Descriptor(program.as_fd()));
+    command.argv = ["live", "child", "status"].map(c).to_vec();
+    command.descriptors = vec![(rustix::stdio::stdout(), 1), (rustix::stdio::stderr(), 2)];
+    nobody(&mut command);
+    let child = command.spawn().unwrap();
+    assert_eq!(wait(child.pidfd.as_fd(), Ask::default()), Ok(Some(exited(0))));
 }
 
 fn become_root(_: &[&str]) {
