@@ -8,7 +8,12 @@ use clap::{Args, Parser};
 
 /// Runs a command that you do not trust in a sandbox: no network but the hosts you allow, no files but those you name.
 #[derive(Parser, Debug)]
-#[command(name = "anet", version, arg_required_else_help = true, after_help = "Example:\n  anet run --here --allow pkg.example.com -- make test")]
+#[command(
+    name = "anet",
+    version,
+    arg_required_else_help = true,
+    after_help = "Example:\n  anet run --here --allow pkg.example.com -- make test"
+)]
 pub(crate) struct Anet {
     /// The configuration file (default: $XDG_CONFIG_HOME/anet/anet.toml)
     #[arg(long, global = true, value_name = "FILE")]

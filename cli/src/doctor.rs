@@ -31,17 +31,27 @@ pub(crate) fn perform(anet: &Anet, doctor: &Doctor) -> Result<u8, Trouble> {
     let sandbox = guard::check(anet.config.as_deref(), true);
     let checks = checks(&host, &sandbox);
     let available = sandbox.is_ok();
-    if anet.json { print_json(&host, &checks, &sandbox) } else { print_table(&checks) }
+    if anet.json {
+        print_json(&host, &checks, &sandbox)
+    } else {
+        print_table(&checks)
+    }
     Ok(u8::from(!available))
 }
 
 fn explain_code(anet: &Anet, text: &str) -> Result<u8, Trouble> {
     let Some(code) = Code::parse(text) else {
         let known: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
-        return Err(Trouble::new(Code::BadOption, format!("--explain {text}: no such code; there are {}", known.join(" "))));
+        return Err(Trouble::new(
+            Code::BadOption,
+            format!("--explain {text}: no such code; there are {}", known.join(" ")),
+        ));
     };
     if anet.json {
-        println!("{}", json!({ "code": code.as_str(), "sentence": explain::sentence(code), "warning": code.is_warning() }));
+        println!(
+            "{}",
+            json!({ "code": code.as_str(), "sentence": explain::sentence(code), "warning": code.is_warning() })
+        );
     } else {
         println!("{code}: {}", explain::sentence(code));
     }
@@ -53,11 +63,17 @@ fn checks(host: &Host, sandbox: &Result<guard::Checked, Trouble>) -> Vec<Check> 
     let mut checks = vec![good("kernel", format!("Linux {}", host.kernel))];
     checks.push(match &host.bwrap {
         Some(version) => good("bubblewrap", version.clone()),
-        None => Check { name: "bubblewrap", code: Some(Code::NoBwrap), sentence: explain::sentence(Code::NoBwrap).into() },
+        None => Check {
+            name: "bubblewrap",
+            code: Some(Code::NoBwrap),
+            sentence: explain::sentence(Code::NoBwrap).into(),
+        },
     });
     checks.push(match host.landlock {
         0 => good("landlock", "the kernel has none: the sandbox has one wall less".into()),
-        abi if abi < 6 => good("landlock", format!("version {abi}: files, but neither abstract sockets nor signals")),
+        abi if abi < 6 => {
+            good("landlock", format!("version {abi}: files, but neither abstract sockets nor signals"))
+        }
         abi => good("landlock", format!("version {abi}")),
     });
     if let Some(apparmor) = &host.apparmor {
@@ -71,7 +87,9 @@ fn checks(host: &Host, sandbox: &Result<guard::Checked, Trouble>) -> Vec<Check> 
     });
     checks.push(match sandbox {
         Ok(_) => good("sandbox", "a sandbox was started and tried: every wall stands".into()),
-        Err(trouble) => Check { name: "sandbox", code: Some(trouble.code), sentence: trouble.sentence.clone() },
+        Err(trouble) => {
+            Check { name: "sandbox", code: Some(trouble.code), sentence: trouble.sentence.clone() }
+        }
     });
     checks
 }

@@ -41,24 +41,21 @@ fn perform(anet: &Anet) -> Result<u8, Trouble> {
 
 /// Help goes to standard output; a usage that is wrong is one line.
 fn explain_usage(error: &clap::Error) -> Result<u8, Trouble> {
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // A pager that was closed has read enough.
-            let _ = error.print();
-            Ok(0)
-        }
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let _ = error.print();
-            Ok(STATUS_FAILED)
-        }
-        _ => {
-            let text = error.to_string();
-            let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-            let first = lines.next().unwrap_or_default().trim_start_matches("error: ").trim_end_matches(':');
-            // clap puts the missing names on lines of their own.
-            let names: Vec<&str> = lines.take_while(|line| line.starts_with('<')).collect();
-            let what = if names.is_empty() { first.to_owned() } else { format!("{first}: {}", names.join(" ")) };
-            Err(Trouble::new(Code::BadOption, format!("{what}; see `anet --help`")))
-        }
+    let kind = error.kind();
+    if matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // A pager that was closed has read enough.
+        let _ = error.print();
+        return Ok(0);
     }
+    if kind == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = error.print();
+        return Ok(STATUS_FAILED);
+    }
+    let text = error.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default().trim_start_matches("error: ").trim_end_matches(':');
+    // clap puts the missing names on lines of their own.
+    let names: Vec<&str> = lines.take_while(|line| line.starts_with('<')).collect();
+    let what = if names.is_empty() { first.to_owned() } else { format!("{first}: {}", names.join(" ")) };
+    Err(Trouble::new(Code::BadOption, format!("{what}; see `anet --help`")))
 }

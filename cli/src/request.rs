@@ -14,11 +14,15 @@ use crate::arguments::{Anet, Run};
 /// Checks everything that can be checked without looking at the host.
 pub(crate) fn from_arguments(anet: &Anet, run: &Run) -> Result<RunRequest, Trouble> {
     if anet.json {
-        return Err(bad("--json: standard output is the command's; use --record FILE for the run's record".into()));
+        return Err(bad(
+            "--json: standard output is the command's; use --record FILE for the run's record".into()
+        ));
     }
     refuse_what_is_to_come(run)?;
     if run.command.is_empty() {
-        return Err(bad("there is no command to run; give one after --, such as: anet run -- make test".into()));
+        return Err(bad(
+            "there is no command to run; give one after --, such as: anet run -- make test".into()
+        ));
     }
     let mut request = RunRequest {
         configuration: anet.config.clone(),
@@ -82,7 +86,8 @@ fn refuse_what_is_to_come(run: &Run) -> Result<(), Trouble> {
 fn hosts(texts: &[String]) -> Result<Vec<HostName>, Trouble> {
     let mut hosts: Vec<HostName> = Vec::new();
     for text in texts {
-        let host = text.parse().map_err(|error| Trouble::new(Code::BadHost, format!("--allow {text}: {error}")))?;
+        let host =
+            text.parse().map_err(|error| Trouble::new(Code::BadHost, format!("--allow {text}: {error}")))?;
         if !hosts.contains(&host) {
             hosts.push(host);
         }
@@ -106,7 +111,9 @@ fn variable(option: &OsStr) -> Result<EnvOption, Trouble> {
     if !starts_well || !name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'_') {
         // Only the name: a value may be a secret.
         let shown = shown.split('=').next().unwrap_or_default();
-        return Err(bad(format!("--env {shown}: a variable's name has letters, digits and _, and no digit first")));
+        return Err(bad(format!(
+            "--env {shown}: a variable's name has letters, digits and _, and no digit first"
+        )));
     }
     let name = String::from_utf8_lossy(name).into_owned();
     Ok(match value {
@@ -128,14 +135,19 @@ fn limit(option: &str) -> Result<(LimitName, u64), Trouble> {
     let number = match limit.unit() {
         Unit::Bytes => units::parse_size(value),
         Unit::Count => units::parse_count(value),
-        Unit::Milliseconds => units::parse_time(value).map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        Unit::Milliseconds => {
+            units::parse_time(value).map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+        }
     };
     Ok((limit, number.map_err(|error| bad(format!("--limit {option}: {error}")))?))
 }
 
 fn is_of_the_model(limit: LimitName) -> bool {
     match limit {
-        LimitName::ModelRequests | LimitName::RequestBody | LimitName::RequestTotal | LimitName::OutputTokens => true,
+        LimitName::ModelRequests
+        | LimitName::RequestBody
+        | LimitName::RequestTotal
+        | LimitName::OutputTokens => true,
         LimitName::Memory
         | LimitName::Tasks
         | LimitName::Growth
@@ -168,7 +180,8 @@ fn budget(request: &mut RunRequest, option: &str) -> Result<(), Trouble> {
 }
 
 fn pair<'a>(option: &str, text: &'a str) -> Result<(&'a str, &'a str), Trouble> {
-    text.split_once('=').ok_or_else(|| bad(format!("{option} {text}: give NAME=VALUE, such as tunnels_open=4")))
+    text.split_once('=')
+        .ok_or_else(|| bad(format!("{option} {text}: give NAME=VALUE, such as tunnels_open=4")))
 }
 
 fn c_string(what: &str, text: &OsStr) -> Result<CString, Trouble> {

@@ -16,7 +16,8 @@ const MAX_CHAIN: u64 = 256 * 1024 * 1024;
 /// Reads, verifies, prints.
 pub(crate) fn perform(anet: &Anet, show: &Show) -> Result<u8, Trouble> {
     let unknown = |why: &str| Trouble::new(Code::NoSuchRun, format!("{}: {why}", one_line(&show.id)));
-    let run: RunId = show.id.parse().map_err(|error: ipc_proto::ids::RunIdError| unknown(&error.to_string()))?;
+    let run: RunId =
+        show.id.parse().map_err(|error: ipc_proto::ids::RunIdError| unknown(&error.to_string()))?;
     let path = Directories::find()?.state.join("runs").join(format!("{run}.jsonl"));
     let mut text = Vec::new();
     std::fs::File::open(&path)
@@ -54,7 +55,14 @@ fn words(line: &Line) -> String {
         "run.admitted" => format!("{} as user {}", text("agent"), text("user")),
         "egress.decided" => {
             let moved = format!("{} bytes out, {} in", text("bytes_out"), text("bytes_in"));
-            format!("{}:{} {} {} ({}), {moved}", text("host"), text("port"), text("decision"), text("reason"), text("class"))
+            format!(
+                "{}:{} {} {} ({}), {moved}",
+                text("host"),
+                text("port"),
+                text("decision"),
+                text("reason"),
+                text("class")
+            )
         }
         "egress.debited" => format!("{} granted: {}", text("destination"), text("granted")),
         "egress.leased" => format!("{} bytes", text("bytes")),

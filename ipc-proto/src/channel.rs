@@ -91,12 +91,15 @@ pub struct Channel<Out, In> {
     types: PhantomData<fn(Out) -> In>,
 }
 
+/// Both ends of one channel.
+pub type Pair<Out, In> = (Channel<Out, In>, Channel<In, Out>);
+
 impl<Out: Message, In: Message> Channel<Out, In> {
     /// Makes both ends, the types of the second turned round. Both are close-on-exec.
     ///
     /// # Errors
     /// [`ChannelError::Io`] when the system has no descriptors left.
-    pub fn pair() -> Result<(Channel<Out, In>, Channel<In, Out>), ChannelError> {
+    pub fn pair() -> Result<Pair<Out, In>, ChannelError> {
         let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(|error| Self::io::<Out>(error.into()))?;
         Ok((Channel::wrap(near), Channel::wrap(far)))

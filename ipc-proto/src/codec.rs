@@ -5,7 +5,7 @@
 //! as decoding, and a message must be the only spelling of its value (no trailing bytes, no padded integers), so that
 //! what was checked is what was sent.
 
-use bincode::config::{Configuration, Fixint, LittleEndian, Limit};
+use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Why bytes are not a message.

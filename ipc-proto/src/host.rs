@@ -42,7 +42,9 @@ pub enum HostError {
     #[error("an empty label (a leading, trailing or doubled dot)")]
     EmptyLabel,
     /// `192.0.2.1`, `0x7f.1`, `[::1]`.
-    #[error("an IP address; only names can be allowed, since an address says nothing about who answers there")]
+    #[error(
+        "an IP address; only names can be allowed, since an address says nothing about who answers there"
+    )]
     Address,
     /// `localhost`, `intranet`.
     #[error("a single label; give the whole name of a public host")]

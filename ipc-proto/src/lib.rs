@@ -13,9 +13,9 @@
 pub mod bulk;
 pub mod channel;
 mod codec;
-mod fdpass;
 pub mod codes;
 pub mod descriptors;
+mod fdpass;
 pub mod host;
 pub mod ids;
 pub mod init;

@@ -45,7 +45,10 @@ pub fn parse_time(text: &str) -> Result<Duration, UnitError> {
         "h" => 3_600_000,
         _ => return Err(UnitError::Time),
     };
-    number(digits).and_then(|value| value.checked_mul(factor)).map(Duration::from_millis).ok_or(UnitError::Time)
+    number(digits)
+        .and_then(|value| value.checked_mul(factor))
+        .map(Duration::from_millis)
+        .ok_or(UnitError::Time)
 }
 
 /// A plain count.

@@ -8,11 +8,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
 use ipc_proto::channel::{MAX_DESCRIPTORS, MAX_MESSAGE};
-use ipc_proto::init::{Exit, FromInit, InitStep, NamespaceId, NamespaceKind, ProbeFailure, ToInit, WindowSize};
+use ipc_proto::init::{
+    Exit, FromInit, InitStep, NamespaceId, NamespaceKind, ProbeFailure, ToInit, WindowSize,
+};
 use ipc_proto::launcher::{Endpoints, Exceeded, Failure, FromLauncher, ToLauncher, Used};
 use ipc_proto::proxy::{
-    Class, Debits, Decision, FromProxy, MAX_ADDRESSES, MAX_HOSTS_A_MESSAGE, Reason, ToProxy, TunnelLimits, TunnelReport,
-    TunnelTotals,
+    Class, Debits, Decision, FromProxy, MAX_ADDRESSES, MAX_HOSTS_A_MESSAGE, Reason, ToProxy, TunnelLimits,
+    TunnelReport, TunnelTotals,
 };
 use ipc_proto::terminal::{FromTerminal, TerminalMode, ToTerminal};
 use ipc_proto::{Channel, ChannelError, Code, HostName, Message, Received, RunId, bulk};
@@ -31,7 +33,15 @@ fn longest_host(index: usize) -> HostName {
 
 fn to_launcher() -> Vec<ToLauncher> {
     use ToLauncher::{ControlGroup, End, Go, Launch, Plan, Resume, Signal};
-    vec![Plan(run()), ControlGroup(run()), Launch(run()), Go(run()), Signal(run(), 15), Resume(run()), End(run())]
+    vec![
+        Plan(run()),
+        ControlGroup(run()),
+        Launch(run()),
+        Go(run()),
+        Signal(run(), 15),
+        Resume(run()),
+        End(run()),
+    ]
 }
 
 fn from_launcher() -> Vec<FromLauncher> {
@@ -168,12 +178,17 @@ fn goes_through_whole<Out: Message, In: Message>(messages: Vec<Out>, _: Vec<In>)
         let given: Vec<OwnedFd> = (0..message.descriptors()).map(|_| null()).collect();
         let given: Vec<BorrowedFd<'_>> = given.iter().map(AsFd::as_fd).collect();
         near.send(&message, &given).unwrap_or_else(|error| panic!("{message:?}: {error}"));
-        let Received::Message(got, descriptors) = far.receive().unwrap() else { panic!("{message:?} was lost") };
+        let Received::Message(got, descriptors) = far.receive().unwrap() else {
+            panic!("{message:?} was lost")
+        };
         assert_eq!(format!("{got:?}"), format!("{message:?}"));
         assert_eq!(descriptors.len(), message.descriptors());
         for fd in &descriptors {
             let flags = rustix::io::fcntl_getfd(fd).unwrap();
-            assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "{message:?}: a descriptor would survive exec");
+            assert!(
+                flags.contains(rustix::io::FdFlags::CLOEXEC),
+                "{message:?}: a descriptor would survive exec"
+            );
         }
     }
     drop(near);
@@ -219,7 +234,10 @@ fn cut_and_padded_are_refused<Out: Message, In: Message>(messages: Vec<Out>, _: 
         }
         let mut padded = bytes.clone();
         padded.push(0);
-        assert!(receive_raw::<In, Out>(&padded, count).is_err(), "{message:?} with a trailing byte was taken");
+        assert!(
+            receive_raw::<In, Out>(&padded, count).is_err(),
+            "{message:?} with a trailing byte was taken"
+        );
         let oversized = vec![0u8; MAX_MESSAGE + 1];
         assert!(receive_raw::<In, Out>(&oversized, 0).is_err());
         let oversized = vec![0u8; MAX_MESSAGE * 3];

@@ -59,7 +59,14 @@ fn hosts_are_whole_lower_case_names() {
     for (text, why) in refused {
         assert_eq!(text.parse::<HostName>(), Err(why), "{text}");
     }
-    for text in ["example.com", "a.b.c.example.com", "xn--mnchen-3ya.de", "1.example.com", "a-b.example.co", "0x1.com"] {
+    for text in [
+        "example.com",
+        "a.b.c.example.com",
+        "xn--mnchen-3ya.de",
+        "1.example.com",
+        "a-b.example.co",
+        "0x1.com",
+    ] {
         assert_eq!(text.parse::<HostName>().unwrap().as_str(), text);
     }
 }
