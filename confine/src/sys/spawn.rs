@@ -119,6 +119,11 @@ impl<'a> Command<'a> {
 
     /// Starts it. Returns when the program runs, or says which step failed; no process is left then.
     pub fn spawn(&self) -> Result<Child, SpawnError> {
+        self.start()?.confirm()
+    }
+
+    /// Starts it without waiting for the program to run, so that several start at once; [`Starting::confirm`] waits.
+    pub fn start(&self) -> Result<Starting, SpawnError> {
         let (failures, report) =
             pipe_with(PipeFlags::CLOEXEC).map_err(|errno| SpawnError::Start { errno })?;
         let mut prepared = Prepared::new(self)?;
@@ -126,39 +131,52 @@ impl<'a> Command<'a> {
         let mask = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK).map_err(SpawnError::signals)?;
         let started = start(self.namespaces, &mut child::Plan::new(self, &mut prepared, report.as_raw_fd()));
         mask.thread_set_mask().map_err(SpawnError::signals)?;
-        let child = started.map_err(|errno| self.refused(Step::Namespaces, errno))?;
-        drop(report);
+        let child = started.map_err(|errno| refused(self.namespaces, Step::Namespaces, errno))?;
+        Ok(Starting { child, failures, namespaces: self.namespaces })
+    }
+}
 
-        match read_failure(&failures) {
-            None => Ok(child),
+/// A process on its way to its program.
+#[derive(Debug)]
+pub struct Starting {
+    child: Child,
+    /// Closed by exec; until then the child can say what failed.
+    failures: OwnedFd,
+    namespaces: Namespaces,
+}
+
+impl Starting {
+    /// Waits until the program runs, or says which step failed; no process is left then.
+    pub fn confirm(self) -> Result<Child, SpawnError> {
+        match read_failure(&self.failures) {
+            None => Ok(self.child),
             Some((step, errno)) => {
                 // It has ended or is about to, and nobody else will ever ask how.
-                let _ = wait(child.pidfd.as_fd(), Ask::default());
-                Err(self.refused(step, errno))
+                let _ = wait(self.child.pidfd.as_fd(), Ask::default());
+                Err(refused(self.namespaces, step, errno))
             }
         }
     }
+}
 
-    fn refused(&self, step: Step, errno: Errno) -> SpawnError {
-        // What a kernel answers that forbids namespaces, has no more of them, or was built without.
-        let refusal =
-            matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSPC | Errno::USERS | Errno::INVAL);
-        match step {
-            Step::Namespaces if refusal && self.namespaces != Namespaces::default() => {
-                SpawnError::NamespacesRefused { errno }
-            }
-            Step::Namespaces => SpawnError::Start { errno },
-            Step::UserMaps => SpawnError::NamespacesRefused { errno },
-            Step::Descriptors
-            | Step::Session
-            | Step::Terminal
-            | Step::Identity
-            | Step::Directory
-            | Step::ParentDeath
-            | Step::NoNewPrivs
-            | Step::Signals
-            | Step::Exec => SpawnError::Child { step, errno },
+fn refused(namespaces: Namespaces, step: Step, errno: Errno) -> SpawnError {
+    // What a kernel answers that forbids namespaces, has no more of them, or was built without.
+    let refusal = matches!(errno, Errno::PERM | Errno::ACCESS | Errno::NOSPC | Errno::USERS | Errno::INVAL);
+    match step {
+        Step::Namespaces if refusal && namespaces != Namespaces::default() => {
+            SpawnError::NamespacesRefused { errno }
         }
+        Step::Namespaces => SpawnError::Start { errno },
+        Step::UserMaps => SpawnError::NamespacesRefused { errno },
+        Step::Descriptors
+        | Step::Session
+        | Step::Terminal
+        | Step::Identity
+        | Step::Directory
+        | Step::ParentDeath
+        | Step::NoNewPrivs
+        | Step::Signals
+        | Step::Exec => SpawnError::Child { step, errno },
     }
 }
 

@@ -320,7 +320,8 @@ fn within_opened<'a>(
     request: &RunRequest,
     work: Option<&Path>,
 ) -> impl Iterator<Item = &'a PathBuf> {
-    let named = request.read_write.iter().chain(&request.read_only).filter_map(|path| path.canonicalize().ok());
+    let named =
+        request.read_write.iter().chain(&request.read_only).filter_map(|path| path.canonicalize().ok());
     let opened: Vec<PathBuf> = named.chain(work.map(Path::to_path_buf)).collect();
     masked.iter().filter(move |own| opened.iter().any(|opened| own.starts_with(opened)))
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use confine::sys::signal::{Signal, Signals};
-use confine::sys::spawn::{Child, Command, Identity, Namespaces, Program, SpawnError};
+use confine::sys::spawn::{Child, Command, Identity, Namespaces, Program, SpawnError, Starting};
 use ipc_proto::launcher::{FromLauncher, ToLauncher};
 use ipc_proto::limits::LimitName;
 use ipc_proto::proxy::{FromProxy, ToProxy};
@@ -42,7 +42,7 @@ pub(super) struct Processes {
     pub(super) _group: Option<OwnedFd>,
 }
 
-/// Starts all of them.
+/// Starts all of them, each beside the others: what counts is when the last is ready.
 pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     let signals = Signals::block(&HEARD)
         .map_err(|errno| Trouble::new(Code::ProcessDied, format!("signals cannot be blocked ({errno})")))?;
@@ -50,31 +50,73 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
     let (to_launcher, launcher_end) = Channel::<ToLauncher, FromLauncher>::pair().map_err(channel)?;
     let (to_proxy, proxy_end) = Channel::<ToProxy, FromProxy>::pair().map_err(channel)?;
-    let mut others = Vec::new();
-    let launcher = start_launcher(prepared, &launcher_end.into_fd())?;
-    let group = find_control_group(prepared, &launcher);
-    others.push(("anet-launcher", launcher));
-    others.push(("anet-proxy", start_proxy(prepared, &proxy_end.into_fd())?));
+    let (words, word_end) = pipe_with(PipeFlags::CLOEXEC).map_err(channel_errno)?;
+    let launcher_end = launcher_end.into_fd();
+    let mut launcher = start_launcher(prepared, &launcher_end, true)?;
+    let mut group = None;
+    if prepared.wants_control_group {
+        // systemd moves a process that runs, and the job says whether it did.
+        let running = confirm_launcher(prepared, launcher, &launcher_end)?;
+        group = find_control_group(prepared, &running);
+        launcher = Launched::Running(running);
+    }
     let to_terminal = match prepared.terminal {
-        Some(_) => {
-            let (near, far) = Channel::<ToTerminal, FromTerminal>::pair().map_err(channel)?;
-            others.push(("anet-terminal", start_terminal(prepared, &far.into_fd())?));
-            Some(near.into_fd())
-        }
+        Some(_) => Some(Channel::<ToTerminal, FromTerminal>::pair().map_err(channel)?),
         None => None,
     };
-    let (words, word_end) = pipe_with(PipeFlags::CLOEXEC).map_err(channel_errno)?;
-    let (launcher_fd, proxy_fd) = (to_launcher.into_fd(), to_proxy.into_fd());
-    let job = bulk::seal(&prepared.job).map_err(|error| Trouble::new(Code::BadOption, error.to_string()))?;
+    let (to_terminal, terminal_end) =
+        to_terminal.map_or((None, None), |(near, far)| (Some(near.into_fd()), Some(far.into_fd())));
+    let wires = Wires {
+        launcher: to_launcher.into_fd(),
+        proxy: to_proxy.into_fd(),
+        words: word_end,
+        terminal: to_terminal,
+        job: bulk::seal(&prepared.job).map_err(|error| Trouble::new(Code::BadOption, error.to_string()))?,
+    };
+    let supervisor = start_supervisor(prepared, &wires, group.as_ref())?;
+    let proxy = start_proxy(prepared, &proxy_end.into_fd())?;
+    let terminal = terminal_end.map(|end| start_terminal(prepared, &end)).transpose()?;
+
+    let mut others = vec![
+        ("anet-launcher", confirm_launcher(prepared, launcher, &launcher_end)?),
+        ("anet-proxy", confirm("anet-proxy", proxy)?),
+    ];
+    if let Some(terminal) = terminal {
+        others.push(("anet-terminal", confirm("anet-terminal", terminal)?));
+    }
+    let supervisor = confirm("anet-supervisor", supervisor)?;
+    Ok(Processes { supervisor, others, words, signals, _group: group })
+}
+
+/// The supervisor's ends.
+struct Wires {
+    launcher: OwnedFd,
+    proxy: OwnedFd,
+    words: OwnedFd,
+    terminal: Option<OwnedFd>,
+    job: OwnedFd,
+}
+
+/// The launcher, before and after it is known to run.
+enum Launched {
+    Starting(Starting),
+    Running(Child),
+}
+
+fn start_supervisor(
+    prepared: &Prepared,
+    wires: &Wires,
+    group: Option<&OwnedFd>,
+) -> Result<Starting, Trouble> {
     let [input, output, errors] = &prepared.stdio;
     let [to_input, to_output, to_errors] = descriptors::STDIO;
     let mut given = vec![
-        (launcher_fd.as_fd(), descriptors::CHANNEL),
+        (wires.launcher.as_fd(), descriptors::CHANNEL),
         (prepared.log.as_fd(), descriptors::LOG),
-        (job.as_fd(), descriptors::JOB),
-        (proxy_fd.as_fd(), descriptors::PROXY),
+        (wires.job.as_fd(), descriptors::JOB),
+        (wires.proxy.as_fd(), descriptors::PROXY),
         (prepared.chain.as_fd(), descriptors::CHAIN),
-        (word_end.as_fd(), descriptors::GUARD),
+        (wires.words.as_fd(), descriptors::GUARD),
         (input.as_fd(), to_input),
         (output.as_fd(), to_output),
         (errors.as_fd(), to_errors),
@@ -83,45 +125,58 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     for (fd, number) in [
         (prepared.record.as_ref().map(AsFd::as_fd), descriptors::RECORD),
         (cache.map(AsFd::as_fd), descriptors::PROBE_CACHE),
-        (to_terminal.as_ref().map(AsFd::as_fd), descriptors::TERMINAL),
-        (group.as_ref().map(AsFd::as_fd), descriptors::CONTROL_GROUP),
+        (wires.terminal.as_ref().map(AsFd::as_fd), descriptors::TERMINAL),
+        (group.map(AsFd::as_fd), descriptors::CONTROL_GROUP),
     ] {
         given.extend(fd.map(|fd| (fd, number)));
     }
-    let supervisor = spawn(
-        prepared,
-        &prepared.programs.supervisor,
-        c"anet-supervisor",
-        given,
-        prepared.identities.supervisor,
-    )?;
-    Ok(Processes { supervisor, others, words, signals, _group: group })
+    let identity = prepared.identities.supervisor;
+    command(prepared, &prepared.programs.supervisor, c"anet-supervisor", given, identity)
+        .start()
+        .map_err(|error| not_started("anet-supervisor", &error))
 }
 
 /// The launcher: process 1 of namespaces of its own, where this host lets us make them.
-fn start_launcher(prepared: &Prepared, channel: &OwnedFd) -> Result<Child, Trouble> {
-    let root = rustix::process::geteuid().is_root();
+fn start_launcher(prepared: &Prepared, channel: &OwnedFd, apart: bool) -> Result<Launched, Trouble> {
     let given = vec![(channel.as_fd(), descriptors::CHANNEL), (prepared.log.as_fd(), descriptors::LOG)];
-    let mut command =
-        command(prepared, &prepared.programs.launcher, c"anet-launcher", given, prepared.identities.launcher);
-    // Namespaces without a user namespace are root's to make.
-    command.namespaces = Namespaces { user: !root, pid: true, net: true };
-    match command.spawn() {
+    let identity = prepared.identities.launcher;
+    let mut command = command(prepared, &prepared.programs.launcher, c"anet-launcher", given, identity);
+    if apart {
+        // Namespaces without a user namespace are root's to make.
+        command.namespaces = Namespaces { user: !rustix::process::geteuid().is_root(), pid: true, net: true };
+    }
+    match command.start() {
+        Err(SpawnError::NamespacesRefused { .. }) if apart => start_launcher(prepared, channel, false),
+        other => other.map(Launched::Starting).map_err(|error| not_started("anet-launcher", &error)),
+    }
+}
+
+fn confirm_launcher(prepared: &Prepared, launcher: Launched, channel: &OwnedFd) -> Result<Child, Trouble> {
+    let starting = match launcher {
+        Launched::Running(child) => return Ok(child),
+        Launched::Starting(starting) => starting,
+    };
+    match starting.confirm() {
         Err(SpawnError::NamespacesRefused { .. }) => {
-            command.namespaces = Namespaces::default();
-            command.spawn().map_err(|error| not_started("anet-launcher", &error))
+            let again = start_launcher(prepared, channel, false)?;
+            match again {
+                Launched::Running(child) => Ok(child),
+                Launched::Starting(starting) => confirm("anet-launcher", starting),
+            }
         }
         other => other.map_err(|error| not_started("anet-launcher", &error)),
     }
 }
 
-fn start_proxy(prepared: &Prepared, channel: &OwnedFd) -> Result<Child, Trouble> {
+fn start_proxy(prepared: &Prepared, channel: &OwnedFd) -> Result<Starting, Trouble> {
     let given = vec![(channel.as_fd(), descriptors::CHANNEL), (prepared.log.as_fd(), descriptors::LOG)];
-    spawn(prepared, &prepared.programs.proxy, c"anet-proxy", given, prepared.identities.proxy)
+    command(prepared, &prepared.programs.proxy, c"anet-proxy", given, prepared.identities.proxy)
+        .start()
+        .map_err(|error| not_started("anet-proxy", &error))
 }
 
 /// The terminal process stays in our session and process group: the terminal is the group's to use.
-fn start_terminal(prepared: &Prepared, channel: &OwnedFd) -> Result<Child, Trouble> {
+fn start_terminal(prepared: &Prepared, channel: &OwnedFd) -> Result<Starting, Trouble> {
     let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
     let mut given = vec![(channel.as_fd(), descriptors::CHANNEL), (prepared.log.as_fd(), descriptors::LOG)];
     given.extend(standard.into_iter().zip(descriptors::OPERATOR));
@@ -131,18 +186,11 @@ fn start_terminal(prepared: &Prepared, channel: &OwnedFd) -> Result<Child, Troub
     }
     let mut command = command(prepared, &prepared.programs.terminal, c"anet-terminal", given, None);
     command.new_session = false;
-    command.spawn().map_err(|error| not_started("anet-terminal", &error))
+    command.start().map_err(|error| not_started("anet-terminal", &error))
 }
 
-fn spawn(
-    prepared: &Prepared,
-    program: &CStr,
-    name: &'static CStr,
-    given: Vec<(BorrowedFd<'_>, RawFd)>,
-    identity: Option<Identity>,
-) -> Result<Child, Trouble> {
-    let started = command(prepared, program, name, given, identity).spawn();
-    started.map_err(|error| not_started(name.to_str().unwrap_or_default(), &error))
+fn confirm(name: &str, starting: Starting) -> Result<Child, Trouble> {
+    starting.confirm().map_err(|error| not_started(name, &error))
 }
 
 /// What all of them have in common: nothing of ours but what is given, and no life after ours.
