@@ -5,7 +5,9 @@
 //! before the parent-death signal, which a change of user clears. Signals last: a pending one may end the child then.
 
 use std::ffi::{CStr, c_char, c_int, c_long};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use rustix::process::PidfdFlags;
 
 use super::{Command, Identity, Prepared, ProcessGroup, Program, Step};
 
@@ -22,6 +24,10 @@ pub(super) struct Plan<'a> {
     program: RawFd,
     report: RawFd,
     parent: c_int,
+    /// Our process, to be asked by the child whether it has ended; -1 if nobody asks.
+    parent_process: RawFd,
+    /// Closes `parent_process` in the parent.
+    _owner: Option<OwnedFd>,
 }
 
 impl<'a> Plan<'a> {
@@ -30,8 +36,14 @@ impl<'a> Plan<'a> {
             Program::Descriptor(fd) => fd.as_raw_fd(),
             Program::Path(_) => -1,
         };
-        let parent = rustix::process::getpid().as_raw_nonzero().get();
-        Self { command, prepared, program, report, parent }
+        let own = rustix::process::getpid();
+        // Without it the two other ways to see that the parent is gone remain.
+        let owner = (command.parent_death_signal)
+            .then(|| rustix::process::pidfd_open(own, PidfdFlags::empty()).ok())
+            .flatten();
+        let parent_process = owner.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let parent = own.as_raw_nonzero().get();
+        Self { command, prepared, program, report, parent, parent_process, _owner: owner }
     }
 }
 
@@ -136,7 +148,8 @@ fn reset_dispositions() -> Result<(), Failure> {
 fn place_descriptors(plan: &mut Plan<'_>) -> Result<(), Failure> {
     let above = plan.prepared.kept.last().map_or(0, |last| last + 1);
     // What we still need must be out of the way before a number is overwritten.
-    let needed = plan.prepared.sources.iter_mut().chain([&mut plan.report, &mut plan.program]);
+    let ours = [&mut plan.report, &mut plan.program, &mut plan.parent_process];
+    let needed = plan.prepared.sources.iter_mut().chain(ours);
     for fd in needed {
         if *fd >= 0 && *fd < above {
             // SAFETY: no pointer; the old number stays open until it is overwritten or closed.
@@ -218,14 +231,19 @@ fn become_user(identity: Identity) -> Result<(), Failure> {
     Ok(())
 }
 
-/// SIGKILL when the parent ends, unless it has ended already: that is seen by the pipe, which nobody else reads from, and by
-/// the parent's number (a new process namespace shows none).
+/// SIGKILL when the parent ends, unless it has ended already. That is seen by its number, which a new process namespace does
+/// not show; by the pipe for the report, whose other end nobody has but the parent and a sibling that has not come to its
+/// exec; and by its pidfd, which turns readable a moment later than the signal would have been sent.
 fn tie_to_parent(plan: &Plan<'_>) -> Result<(), Failure> {
-    // SAFETY: one pointer, to a structure of ours.
+    // SAFETY: one pointer, to two structures of ours.
     unsafe {
         check(Step::ParentDeath, libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).into())?;
-        let mut report = libc::pollfd { fd: plan.report, events: 0, revents: 0 };
-        let alone = libc::poll(&raw mut report, 1, 0) == 1;
+        // poll passes over a negative descriptor.
+        let mut ends = [
+            libc::pollfd { fd: plan.report, events: 0, revents: 0 },
+            libc::pollfd { fd: plan.parent_process, events: libc::POLLIN, revents: 0 },
+        ];
+        let alone = libc::poll(ends.as_mut_ptr(), 2, 0) > 0;
         if alone || (!plan.command.namespaces.pid && libc::getppid() != plan.parent) {
             return Err((Step::ParentDeath, libc::ESRCH));
         }
