@@ -93,6 +93,12 @@ impl Running {
         String::from_utf8(line).unwrap()
     }
 
+    /// Its output alone; it is reaped.
+    pub(crate) fn output(self) -> File {
+        wait(self.child.pidfd.as_fd(), Ask::default()).unwrap();
+        self.output
+    }
+
     /// Waits for its end; closes its input before.
     pub(crate) fn end(mut self) -> Outcome {
         drop(self.input);

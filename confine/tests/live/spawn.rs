@@ -26,6 +26,7 @@ pub(crate) const TESTS: &[Test] = &[
     ("spawn_changes_the_user_for_good", identity),
     ("spawn_without_privilege_cannot_change_the_user", identity_refused),
     ("sbx_5_spawned_programs_die_with_their_parent", parent_death),
+    ("sbx_5_no_moment_of_a_start_leaves_a_child_behind", parent_death_while_starting),
     ("spawn_makes_namespaces_as_root_and_as_a_user", namespaces),
     ("spawn_names_refused_namespaces", namespaces_refused),
     ("spawn_makes_a_session_with_a_terminal", session),
@@ -332,6 +333,32 @@ fn parent_death() {
             assert!(sleeper_dies(&["tied"], kill, nobody));
             assert!(sleeper_dies(&["tied", "user", "pid"], kill, nobody));
         }
+    }
+}
+
+/// The parent is killed at 120 moments spread over the time in which it starts its child. Who is left would hold our pipe.
+fn parent_death_while_starting() {
+    const MOMENTS: u64 = 120;
+    const LONGEST_MICROSECONDS: u64 = 10_000;
+    for words in [&["tied", "user", "pid"][..], &["tied"]] {
+        let mut started = 0;
+        for moment in 0..MOMENTS {
+            let parent = start("parent", words, |_| ());
+            std::thread::sleep(std::time::Duration::from_micros(moment * LONGEST_MICROSECONDS / MOMENTS));
+            pidfd_send_signal(&parent.child.pidfd, Signal::KILL).unwrap();
+            let output = parent.output();
+            let mut ends = [PollFd::new(&output, PollFlags::IN)];
+            let mut read = [0; 64];
+            loop {
+                let ready = poll(&mut ends, Some(&Timespec { tv_sec: 3, tv_nsec: 0 })).unwrap();
+                assert_eq!(ready, 1, "somebody is left after {words:?}, moment {moment}");
+                if rustix::io::read(&output, &mut read).unwrap() == 0 {
+                    break;
+                }
+                started += 1;
+            }
+        }
+        assert!(started > 0 && started < MOMENTS, "the moments lie before and after the start: {started}");
     }
 }
 
