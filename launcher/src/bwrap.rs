@@ -17,11 +17,10 @@ use rustix::io::write;
 use crate::files::rules::{Access, Mount};
 use crate::system;
 
-/// Where bwrap finds its options, and where it writes the number of the sandbox's process 1.
+/// Where bwrap finds its options.
 const OPTIONS: RawFd = 8;
-const INFORMATION: RawFd = 9;
 /// The first of the small files.
-const FILES: RawFd = 10;
+const FILES: RawFd = 9;
 
 /// bwrap takes no more arguments from a descriptor (MAX_ARGS in its source).
 const MAX_ARGUMENTS: usize = 9000;
@@ -68,7 +67,6 @@ impl Options {
     pub fn new(home: &Path, links: &[(impl AsRef<Path>, impl AsRef<Path>)]) -> io::Result<Options> {
         let mut options = Options { bytes: Vec::new(), count: 0, files: Vec::new() };
         options.push(NAMESPACES);
-        options.push(&["--info-fd", &INFORMATION.to_string()]);
         options.push(&["--proc", "/proc", "--dev", "/dev"]);
         options.close_proc();
         for (path, content) in system::etc(home) {
@@ -183,8 +181,6 @@ pub struct Start<'a> {
     pub stdio: [BorrowedFd<'a>; 3],
     /// Where bwrap writes what goes wrong.
     pub errors: BorrowedFd<'a>,
-    /// Where it writes the number of process 1.
-    pub information: BorrowedFd<'a>,
     /// /dev/null.
     pub null: BorrowedFd<'a>,
 }
@@ -211,7 +207,6 @@ pub fn start(options: &Options, start: &Start<'_>) -> io::Result<Result<Child, S
         (output, as_output),
         (errors, as_errors),
         (arguments.as_fd(), OPTIONS),
-        (start.information, INFORMATION),
     ];
     command
         .descriptors
@@ -221,17 +216,6 @@ pub fn start(options: &Options, start: &Start<'_>) -> io::Result<Result<Child, S
     command.process_group = Some(ProcessGroup::New);
     command.no_new_privs = true;
     Ok(command.spawn())
-}
-
-/// The number of the sandbox's process 1, out of what bwrap writes.
-#[must_use]
-pub fn process_one(information: &[u8]) -> Option<i32> {
-    // {"child-pid": 42, ...}: the one number that is asked for, without a parser for the rest.
-    let text = std::str::from_utf8(information).ok()?;
-    let (_, after) = text.split_once("\"child-pid\":")?;
-    let after = after.trim_start();
-    let end = after.find(|c: char| !c.is_ascii_digit())?;
-    after.get(..end)?.parse().ok().filter(|pid| *pid > 0)
 }
 
 /// A file in memory that is read from its beginning.
@@ -276,13 +260,5 @@ mod tests {
         assert!(all.windows(2).any(|pair| pair == ["--remount-ro", "/work/x"]));
         assert_eq!(options.count, all.len());
         assert!(!all.windows(3).any(|three| three == ["--ro-bind", "/", "/"]));
-    }
-
-    #[test]
-    fn process_one_is_read_from_bwraps_report() {
-        assert_eq!(process_one(b"{\n    \"child-pid\": 4242\n}\n"), Some(4242));
-        assert_eq!(process_one(b"{\"child-pid\": 17, \"net-namespace\": 4026}"), Some(17));
-        assert_eq!(process_one(b"{\n    \"child-pid\": 42"), None, "cut off: the number may go on");
-        assert_eq!(process_one(b"{}"), None);
     }
 }

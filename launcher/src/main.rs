@@ -36,6 +36,12 @@ fn main() -> ExitCode {
 /// their parent.
 fn live(log: &Log) -> Result<(), Fatal> {
     let (supervisor, children, surroundings, hello) = enter()?;
+    if !proc_is_ours() {
+        log.line(
+            "/proc is not that of the launcher's own process namespace, where bwrap looks its child up by number: runs will \
+             fail (open /proc/N/ns/ns); whoever makes the namespace has to mount it there",
+        );
+    }
     supervisor.send(&hello, &[])?;
     Launcher::new(supervisor, children, surroundings, log).serve()
 }
@@ -71,6 +77,12 @@ fn own_namespaces() -> Vec<NamespaceId> {
         Some(NamespaceId { kind, device: found.st_dev, inode: found.st_ino })
     };
     NamespaceKind::ALL.into_iter().filter_map(id).collect()
+}
+
+/// Processes have the same numbers below /proc and for us. bwrap looks its child up there by the number that it knows.
+fn proc_is_ours() -> bool {
+    std::fs::read_link("/proc/self")
+        .is_ok_and(|link| link.to_str() == Some(&getpid().as_raw_nonzero().to_string()))
 }
 
 /// Not even a loopback that is up: the kernel knows no way anywhere.

@@ -1,5 +1,6 @@
 //! One run, from its plan to its last trace: the steps in the order in which they come.
 
+mod child;
 mod prepare;
 mod sandbox;
 
@@ -196,6 +197,16 @@ impl Run {
         Ok(())
     }
 
+    /// Finds process 1, through which everybody in the sandbox can be ended, and puts it into the control group before it
+    /// has started anything.
+    fn take_hold(&mut self) -> Result<(), Failure> {
+        let one = self.sandbox.as_mut().and_then(Sandbox::find_one);
+        let one = one.ok_or_else(|| {
+            failure(Code::SandboxStartFailed, "the sandbox's process 1 cannot be found; is /proc mounted?")
+        })?;
+        self.group.as_ref().map_or(Ok(()), |group| group.enter(one)).map_err(|error| refused_by_group(&error))
+    }
+
     /// Tells the supervisor when the sandbox stands and its start is measured.
     fn ready_if_so(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
         if self.state != State::Starting || !self.measured {
@@ -234,10 +245,7 @@ impl Run {
         }
         self.state = State::Running;
         self.went = true;
-        let whole = self.sandbox.as_mut().is_some_and(|sandbox| {
-            sandbox.hear_information();
-            sandbox.is_whole()
-        });
+        let whole = self.sandbox.as_ref().is_some_and(Sandbox::is_whole);
         if !whole || self.over {
             self.end();
             return Ok(());
@@ -331,11 +339,6 @@ impl Run {
     ) -> Result<(), Fatal> {
         if let Some(sandbox) = &mut self.sandbox {
             sandbox.hear_errors();
-            if let (Some(one), Some(group)) = (sandbox.hear_information(), &self.group)
-                && let Err(error) = group.enter(one)
-            {
-                self.fail(refused_by_group(&error));
-            }
         }
         self.hear_init(supervisor)?;
         if self.watch.as_ref().is_some_and(|watch| readable(watch.as_fd())) {
@@ -394,6 +397,9 @@ impl Run {
                     && self.made.is_none() =>
             {
                 self.made = Some(descriptors);
+                if let Err(failure) = self.take_hold() {
+                    self.fail(failure);
+                }
                 // What may still take its time is our own walk through the operator's directories.
                 self.start_ends = None;
                 self.ready_if_so(supervisor)

@@ -14,11 +14,9 @@ use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
+use super::child;
 use super::prepare::Prepared;
 use crate::bwrap::{self, Start};
-
-/// The longest report of bwrap's that is read, in bytes.
-const MAX_INFORMATION: usize = 4096;
 
 /// A sandbox that was started.
 #[derive(Debug)]
@@ -29,10 +27,9 @@ pub(super) struct Sandbox {
     bwrap: Child,
     /// It was reaped.
     bwrap_ended: bool,
-    /// Process 1 of the sandbox, once bwrap has told its number: with it everything inside ends.
+    /// Process 1 of the sandbox, once it was found: with it everything inside ends.
     one: Option<OwnedFd>,
     errors: Pipe,
-    information: Pipe,
 }
 
 /// Why bwrap could not even be started.
@@ -59,7 +56,6 @@ impl Sandbox {
         let (channel, inner) =
             Channel::<ToInit, FromInit>::pair().map_err(|error| StartError::Ours(io::Error::other(error)))?;
         let (errors, errors_end) = Pipe::new(MAX_TEXT * 2).map_err(ours)?;
-        let (information, information_end) = Pipe::new(MAX_INFORMATION).map_err(ours)?;
         let start = Start {
             bwrap,
             init: &prepared.init,
@@ -67,21 +63,17 @@ impl Sandbox {
             plan: prepared.init_plan.as_fd(),
             stdio,
             errors: errors_end.as_fd(),
-            information: information_end.as_fd(),
             null,
         };
         let started = bwrap::start(&prepared.options, &start).map_err(StartError::Ours)?;
         let bwrap = started.map_err(StartError::Spawn)?;
-        Ok(Sandbox { channel, bwrap, bwrap_ended: false, one: None, errors, information })
+        Ok(Sandbox { channel, bwrap, bwrap_ended: false, one: None, errors })
     }
 
-    /// Reads what bwrap tells about process 1, and returns its number when that is there for the first time.
-    pub(super) fn hear_information(&mut self) -> Option<Pid> {
-        self.information.take();
-        if self.one.is_some() {
-            return None;
-        }
-        let pid = Pid::from_raw(bwrap::process_one(&self.information.bytes)?)?;
+    /// Finds process 1, which has spoken and so exists. (bwrap would tell its number, but reads about it below /proc first,
+    /// where the numbers may be those of another namespace than ours.)
+    pub(super) fn find_one(&mut self) -> Option<Pid> {
+        let pid = child::only_child(&self.bwrap.pidfd)?;
         // bwrap reaps it, but not before it has ended: as long as bwrap lives the number means this process.
         self.one = pidfd_open(pid, PidfdFlags::empty()).ok();
         self.one.is_some().then_some(pid)
@@ -100,9 +92,14 @@ impl Sandbox {
 
     /// A child of the launcher was reaped: was it this bwrap?
     pub(super) fn reaped(&mut self, pid: Pid) -> bool {
-        let ours = pid == self.bwrap.pid && !self.bwrap_ended;
-        self.bwrap_ended |= ours;
-        ours
+        if pid != self.bwrap.pid || self.bwrap_ended {
+            return false;
+        }
+        self.bwrap_ended = true;
+        // bwrap that fails early leaves a child behind which waits for it, for ever. It is in bwrap's group still, and as
+        // long as it is nothing else can have the group's number.
+        let _ = kill_process_group(self.bwrap.pid, Signal::KILL);
+        true
     }
 
     /// bwrap and process 1 live: what bwrap guards ends with it, but only once it has come so far (it arms the signal for
@@ -128,26 +125,24 @@ impl Sandbox {
 
     /// Ends everybody in it. May be called again.
     pub(super) fn kill(&mut self) {
-        self.hear_information();
         // Each of these may be gone already, which is what is wanted.
         if let Some(one) = &self.one {
             let _ = pidfd_send_signal(one, Signal::KILL);
         }
         if !self.bwrap_ended {
             // Not reaped, so the number of the group means this one: bwrap, and its child until that has a session of its
-            // own. A child whose number bwrap did not come to tell is only reached this way.
+            // own. Before process 1 has spoken its child is only reached this way.
             let _ = kill_process_group(self.bwrap.pid, Signal::KILL);
             let _ = pidfd_send_signal(&self.bwrap.pidfd, Signal::KILL);
         }
     }
 
-    /// What to wait on: readable, when [`Sandbox::hear_information`], [`Sandbox::hear_errors`] or [`Sandbox::is_gone`] may
+    /// What to wait on: readable, when [`Sandbox::hear_errors`] or [`Sandbox::is_gone`] may
     /// have news.
     #[must_use]
     pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let mut all = Vec::new();
         all.extend(self.errors.descriptor());
-        all.extend(self.information.descriptor());
         all.extend(self.one.as_ref().filter(|one| !has_ended(one)).map(AsFd::as_fd));
         all
     }
