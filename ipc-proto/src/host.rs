@@ -12,6 +12,22 @@ pub const MAX_LABEL: usize = 63;
 /// Names under these never mean the same thing on two networks.
 const LOCAL_SUFFIXES: [&str; 5] = ["localhost", "local", "internal", "lan", "home.arpa"];
 
+/// Model services (2026-11-30): a tunnel to one would go around every check of what a model is asked.
+const MODEL_SERVICES: [&str; 12] = [
+    "api.anthropic.com",
+    "api.cohere.com",
+    "api.deepseek.com",
+    "api.fireworks.ai",
+    "api.groq.com",
+    "api.mistral.ai",
+    "api.openai.com",
+    "api.perplexity.ai",
+    "api.together.xyz",
+    "api.x.ai",
+    "generativelanguage.googleapis.com",
+    "openrouter.ai",
+];
+
 /// A whole host name in lower case: at least two labels, letters, digits and hyphens, no address in any spelling.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -52,6 +68,11 @@ pub enum HostError {
     /// `printer.local`.
     #[error("a name that only a local network knows (localhost, .local, .internal, .lan, .home.arpa)")]
     Local,
+    /// `api.openai.com`.
+    #[error(
+        "a model service; a run reaches its model through --agent, where requests are checked and counted"
+    )]
+    ModelService,
     /// Letters outside ASCII.
     #[error("letters outside ASCII; give the name's xn-- form")]
     NotAscii,
@@ -89,6 +110,9 @@ impl FromStr for HostName {
         }
         if !text.contains('.') {
             return Err(HostError::SingleLabel);
+        }
+        if MODEL_SERVICES.contains(&text) {
+            return Err(HostError::ModelService);
         }
         Ok(HostName(text.to_owned()))
     }

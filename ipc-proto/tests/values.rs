@@ -41,6 +41,8 @@ fn hosts_are_whole_lower_case_names() {
         ("nas.lan", HostError::Local),
         ("x.home.arpa", HostError::Local),
         ("intranet", HostError::SingleLabel),
+        ("api.anthropic.com", HostError::ModelService),
+        ("api.openai.com", HostError::ModelService),
         ("api_example.com", HostError::Character),
         ("-a.example.com", HostError::Character),
         ("a-.example.com", HostError::Character),

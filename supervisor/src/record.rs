@@ -59,7 +59,7 @@ impl Ended {
             Ended::Signal(signal) => status::STATUS_SIGNAL.saturating_add(signal),
             Ended::NotFound => status::STATUS_NOT_FOUND,
             Ended::NotExecutable => status::STATUS_NOT_EXECUTABLE,
-            Ended::Limit("wall_clock") | Ended::Budget("window") => status::STATUS_TIME,
+            Ended::Limit("wall_clock") => status::STATUS_TIME,
             Ended::Limit(_) | Ended::Budget(_) => status::STATUS_LIMIT,
             Ended::Failed(_) => status::STATUS_FAILED,
         }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use confine::sys::spawn::Identity;
 use ipc_proto::Code;
@@ -28,8 +28,8 @@ pub(super) struct Identities {
     pub(super) run: Identity,
 }
 
-/// Decides them for a run in `work` (none: a fresh directory).
-pub(super) fn decide(work: Option<&Path>) -> Result<Identities, Trouble> {
+/// Decides them for a run in `work` (none: a fresh directory) that may write below `read_write`.
+pub(super) fn decide(work: Option<&Path>, read_write: &[PathBuf]) -> Result<Identities, Trouble> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if uid != 0 {
         let own = Identity { uid, gid };
@@ -37,7 +37,8 @@ pub(super) fn decide(work: Option<&Path>) -> Result<Identities, Trouble> {
     }
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let nobody = Identity { uid: NOBODY, gid: NOBODY };
-    let run = match work {
+    // Without a work directory of its own, what is opened for writing says whose the run is.
+    let run = match work.or_else(|| read_write.first().map(PathBuf::as_path)) {
         // A directory that the operator names can only be used by its owner.
         Some(directory) => owner_of(directory, &passwd)?,
         None => named_user(&passwd, RUN_USER).unwrap_or(nobody),

@@ -81,7 +81,8 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     let (config, config_text) = configuration(&directories, request.configuration.as_deref())?;
     let programs = programs::find()?;
     let work = work_directory(&request.work)?;
-    let identities = identity::decide(work.as_deref())?;
+    let identities = identity::decide(work.as_deref(), &request.read_write)?;
+    refuse_the_model_service(request, &config)?;
     let files = files(request, work.as_deref(), &directories, identities)?;
     let (limits, budget) = bounds(request, &config);
     let (run, started) = new_run()?;
@@ -153,7 +154,7 @@ pub(super) fn prepare_check(named: Option<&Path>, fresh: bool) -> Result<Prepare
     let directories = Directories::find()?;
     let (_, config_text) = configuration(&directories, named)?;
     let programs = programs::find()?;
-    let identities = identity::decide(None)?;
+    let identities = identity::decide(None, &[])?;
     let (run, started) = new_run()?;
     let null = open_null()?;
     let files = FilePlan {
@@ -266,6 +267,21 @@ fn bounds(request: &RunRequest, config: &Config) -> (Limits, Budget) {
     budget.bytes_out = request.budget_bytes_out.or(budget.bytes_out);
     budget.window = request.budget_window.or(budget.window);
     (limits, budget)
+}
+
+/// EGR-2: the service that is configured as the model's is no host to tunnel to, whatever its name.
+fn refuse_the_model_service(request: &RunRequest, config: &Config) -> Result<(), Trouble> {
+    let base = config.auto_reply.api_base.as_str();
+    let authority =
+        base.split_once("://").map_or(base, |(_, rest)| rest).split('/').next().unwrap_or_default();
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host).to_ascii_lowercase();
+    match request.hosts.iter().find(|allowed| allowed.as_str() == host) {
+        Some(allowed) => Err(Trouble::new(
+            Code::BadHost,
+            format!("--allow {allowed}: {}", ipc_proto::host::HostError::ModelService),
+        )),
+        None => Ok(()),
+    }
 }
 
 // ---- paths -----------------------------------------------------------------------------------------------------

@@ -713,6 +713,8 @@ impl Foreground {
             chain.append(SystemTime::now(), "run.ended", &body)?;
             chain.seal(SystemTime::now())?;
         }
+        let not_started = self.not_started(ended);
+        self.say(&not_started);
         if !self.job.quiet {
             let text = summary::refusals(self.job.run, &record.egress);
             self.say(&text);
@@ -725,6 +727,20 @@ impl Foreground {
             file.write_all(&text)?;
         }
         Ok(ended.exit_status())
+    }
+
+    /// What a shell would say of a command that it cannot start.
+    fn not_started(&self, ended: Ended) -> String {
+        let why = match ended {
+            Ended::NotFound => "not found in the sandbox, which sees /usr and what --ro or --rw opens",
+            Ended::NotExecutable => "cannot be executed in the sandbox",
+            Ended::Status(_) | Ended::Signal(_) | Ended::Limit(_) | Ended::Budget(_) | Ended::Failed(_) => {
+                return String::new();
+            }
+        };
+        let Purpose::Command(command) = &self.job.plan.purpose else { return String::new() };
+        let name = command.argv.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+        format!("anet: {}: {why}\n", one_line(&name))
     }
 
     fn record(&mut self, ended: Ended) -> Record {
