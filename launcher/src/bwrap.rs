@@ -75,9 +75,7 @@ impl Options {
             options.push(&["--perms", "0444", "--file", &number.to_string(), path]);
         }
         for (link, target) in links {
-            options.push(&["--symlink"]);
-            options.path(target.as_ref());
-            options.path(link.as_ref());
+            options.link(link.as_ref(), target.as_ref());
         }
         Ok(options)
     }
@@ -129,6 +127,13 @@ impl Options {
                 self.path(dest);
             }
         }
+    }
+
+    /// A link that says `target`.
+    pub fn link(&mut self, link: &Path, target: &Path) {
+        self.push(&["--symlink"]);
+        self.path(target);
+        self.path(link);
     }
 
     /// An empty directory that can be read, in place of one that is there.

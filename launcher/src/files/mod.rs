@@ -14,7 +14,7 @@ use ipc_proto::Code;
 use ipc_proto::launcher::{Failure, FilePlan, INSIDE_HOME, INSIDE_TEMPORARY, INSIDE_WORK, WorkDirectory};
 
 use crate::failure::failure;
-use rules::{Access, Closed, Node, Opened, Origin, RuleError, Seen, View};
+use rules::{Access, Closed, Node, Opened, Origin, RuleError, View};
 
 /// Where things of ours are in the sandbox that have no usual place. No host has such a directory to be opened.
 pub const OURS: &str = "/.anet";
@@ -170,10 +170,10 @@ pub fn view(named: &Named, system: &[Opened], made: Made<'_>) -> Result<View, Fa
         .map_err(|error: RuleError| failure(Code::BadPath, &error.to_string()))
 }
 
-/// The names that have to be made as links inside: those that no opened directory shows.
+/// The names that have to be made as links inside: those that no directory of the host shows.
 #[must_use]
 pub fn aliases(named: &Named, view: &View) -> Vec<(PathBuf, PathBuf)> {
-    let shown = |path: &Path| path.parent().is_none_or(|parent| view.seen(parent) != Seen::Absent);
+    let shown = |link: &Path| link.parent().is_none_or(|parent| view.shows_host(parent));
     named.aliases.iter().filter(|(link, _)| !shown(link)).cloned().collect()
 }
 

@@ -15,7 +15,7 @@ use crate::bwrap::Options;
 use crate::directories::{Locked, Neighbours, Root, RunDirectory};
 use crate::failure::failure;
 use crate::files::protected::{self, Found};
-use crate::files::rules::{Closed, Node, View};
+use crate::files::rules::{Closed, Node, Seen, View};
 use crate::files::{self, Made, Named};
 use crate::growth::Watch;
 use crate::placeholder::Record;
@@ -23,8 +23,9 @@ use crate::system;
 use crate::{Log, Surroundings};
 
 /// git copies example hooks from here into every new repository: into a directory that it cannot write, where hooks are
-/// protected, which it takes for a failure. Without examples there is nothing to copy.
-const GIT_EXAMPLES: &str = "/usr/share/git-core/templates/hooks";
+/// protected, which it takes for a failure. Without examples there is nothing to copy. (Packaged, and built by hand.)
+const GIT_EXAMPLES: &[&str] =
+    &["/usr/share/git-core/templates/hooks", "/usr/local/share/git-core/templates/hooks"];
 
 /// What a run has on the host, made so far.
 #[derive(Debug)]
@@ -92,11 +93,18 @@ pub(super) fn sandbox(
     let home_inside = files::home_inside(&named.opened);
     let mut links = system.links.clone();
     links.extend(system::LINKS.iter().map(|(link, target)| (PathBuf::from(link), PathBuf::from(target))));
-    links.extend(files::aliases(&named, &view));
     let mut options = Options::new(&home_inside, &links).map_err(|error| out_of("memory", &error))?;
     options.mounts(&view.mounts(&protected));
-    if view.writable().next().is_some() && Path::new(GIT_EXAMPLES).is_dir() {
-        options.empty(GIT_EXAMPLES);
+    if view.writable().next().is_some() {
+        for path in GIT_EXAMPLES
+            .iter()
+            .filter(|path| Path::new(path).is_dir() && view.seen(Path::new(path)) == Seen::ReadOnly)
+        {
+            options.empty(path);
+        }
+    }
+    for (link, target) in files::aliases(&named, &view) {
+        options.link(&link, &target);
     }
     let options = options.finish();
     if !options.fit() {

@@ -9,5 +9,6 @@
     unreachable_pub
 )]
 
+mod files;
 mod node;
 mod runs;

@@ -18,7 +18,7 @@ use ipc_proto::launcher::{
 };
 use ipc_proto::{Channel, Received, RunId, bulk};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
 
 /// Whom a run belongs to when the tests are started by root.
 const USER: u32 = 1234;
@@ -239,6 +239,15 @@ impl Node {
             left.map(|entry| entry.unwrap().file_name()).filter(|name| name != ".lock").collect();
         assert!(left.is_empty(), "left behind: {left:?}; {}", self.log());
         went
+    }
+
+    /// SIGKILL for the launcher itself.
+    pub fn kill(&self) {
+        let outer = self.child.pid.as_raw_nonzero();
+        let children = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap();
+        let launcher = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+        kill_process(launcher, Signal::KILL).unwrap();
+        wait_for_end(&self.child);
     }
 
     /// Whether the launcher ends by itself, and with which status.
