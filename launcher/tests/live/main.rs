@@ -12,3 +12,27 @@
 mod files;
 mod node;
 mod runs;
+mod terminals;
+mod walls;
+
+/// SBX-3: the same without any privilege: all of these tests, started as an ordinary user.
+#[test]
+fn everything_as_an_ordinary_user() {
+    if !node::is_root() {
+        return;
+    }
+    let tests = std::env::current_exe().unwrap();
+    let ran = std::process::Command::new("setpriv")
+        .args(["--reuid=1234", "--regid=1234", "--clear-groups", "--inh-caps=-all", "--"])
+        .arg(tests)
+        .env("TMPDIR", "/tmp")
+        .env("HOME", "/tmp")
+        .output()
+        .unwrap();
+    assert!(
+        ran.status.success(),
+        "{}{}",
+        String::from_utf8_lossy(&ran.stdout),
+        String::from_utf8_lossy(&ran.stderr)
+    );
+}
