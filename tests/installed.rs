@@ -18,6 +18,27 @@ const PROGRAMS: [(&str, u32); 6] = [
 /// The programs that run inside, from this crate.
 const INSIDE: [&str; 2] = ["probe", "tunnel-client"];
 
+/// Copies a program. Another process writes it: a descriptor of this one, open for writing, would be inherited by
+/// whatever another thread starts just now, and until that has executed its program the copy is "text file busy".
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn copy_program(from: &Path, to: &Path) {
+    let status = std::process::Command::new("cp").arg("--preserve=mode").arg(from).arg(to).status();
+    assert!(status.is_ok_and(|s| s.success()), "cp {} {}", from.display(), to.display());
+}
+
+/// Writes a script that can be executed at once; see [`copy_program`].
+///
+/// # Panics
+/// When it cannot be written.
+pub fn write_script(text: &str, to: &Path) {
+    let draft = to.with_extension("draft");
+    fs::write(&draft, text).expect("a script");
+    fs::set_permissions(&draft, fs::Permissions::from_mode(0o755)).expect("mode");
+    copy_program(&draft, to);
+}
+
 /// A copy of the release in a directory of its own.
 #[derive(Debug)]
 pub struct Installed {
@@ -49,8 +70,7 @@ impl Installed {
     pub fn copy_to(&self, dir: &Path) -> Installed {
         fs::create_dir_all(dir).expect("a directory for the copy");
         for entry in fs::read_dir(&self.dir).expect("the installed programs").flatten() {
-            // fs::copy keeps the mode, and makes a new inode.
-            fs::copy(entry.path(), dir.join(entry.file_name())).expect("a copy of a program");
+            copy_program(&entry.path(), &dir.join(entry.file_name()));
         }
         Installed { dir: dir.to_owned() }
     }
@@ -90,12 +110,12 @@ fn install(from: &Path) -> Installed {
         .keep();
     let place = |source: PathBuf, name: &str, mode: u32| {
         let target = dir.join(name);
-        fs::copy(&source, &target).unwrap_or_else(|e| {
-            panic!(
-                "{}: {e}. Build the release first (cargo build --release), or set ANET_BIN_DIR.",
-                source.display()
-            )
-        });
+        assert!(
+            source.is_file(),
+            "{} is missing. Build the release first (cargo build --release), or set ANET_BIN_DIR.",
+            source.display()
+        );
+        copy_program(&source, &target);
         fs::set_permissions(&target, fs::Permissions::from_mode(mode)).expect("mode of a copied program");
     };
     for (name, mode) in PROGRAMS {

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -34,8 +34,13 @@ pub enum Who {
 }
 
 impl Who {
-    /// Everybody whom this harness can be.
+    /// Everybody whom this harness can be; `ANET_TESTS_AS=user` (or `root`) makes it one of them.
     pub fn all() -> &'static [Who] {
+        match std::env::var("ANET_TESTS_AS").as_deref() {
+            Ok("user") => return &[Who::User],
+            Ok("root") => return &[Who::Root],
+            Ok(_) | Err(_) => {}
+        }
         match harness::kind() {
             Harness::Root => &[Who::Root, Who::User],
             Harness::Namespace | Harness::User => {
@@ -124,13 +129,14 @@ impl Person {
 
     /// A program, started as this person and with their environment, nothing else.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = match harness::kind() {
+        let command = match harness::kind() {
             Harness::Root => {
-                let mut command = Command::new(program);
-                if let Some(uid) = self.uid().filter(|uid| *uid != 0) {
-                    // std drops the supplementary groups too when root sets a user.
-                    command.uid(uid).gid(uid);
-                }
+                let Some(uid) = self.uid().filter(|uid| *uid != 0).map(|uid| uid.to_string()) else {
+                    return self.at_home(Command::new(program));
+                };
+                // A program and not the methods of Command: terminals put another program in front of all of it.
+                let mut command = Command::new("setpriv");
+                command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"]).arg(program);
                 command
             }
             Harness::User => Command::new(program),
@@ -142,6 +148,10 @@ impl Person {
                 command
             }
         };
+        self.at_home(command)
+    }
+
+    fn at_home(&self, mut command: Command) -> Command {
         command.env_clear().envs(self.environment()).current_dir(self.path("home"));
         command
     }
@@ -260,6 +270,14 @@ impl<'a> Call<'a> {
         command
     }
 
+    /// The call as words for a shell that the person has started already.
+    pub fn words(&self) -> String {
+        let words =
+            std::iter::once(self.program.as_os_str()).chain(self.args.iter().map(OsString::as_os_str));
+        let quoted = words.map(|word| format!("'{}'", word.to_string_lossy().replace('\'', "'\\''")));
+        quoted.collect::<Vec<_>>().join(" ")
+    }
+
     /// Starts it with null streams and leaves it running. In a network, the caller has to be in it already.
     pub fn spawn(&self) -> Child {
         let mut command = self.command();
@@ -317,7 +335,9 @@ impl<'a> Call<'a> {
         };
         let stdout = out.recv_timeout(grace).unwrap_or_else(|_| held("standard output"));
         let stderr = err.recv_timeout(grace).unwrap_or_else(|_| held("standard error"));
-        let record = self.record.as_ref().and_then(|path| fs::read(path).ok());
+        // One that was made and never written is none.
+        let record =
+            self.record.as_ref().and_then(|path| fs::read(path).ok()).filter(|bytes| !bytes.is_empty());
         let record = record.map(|bytes| {
             serde_json::from_slice(&bytes).unwrap_or_else(|e| {
                 panic!("the record is no JSON ({e}): {}", String::from_utf8_lossy(&bytes))
@@ -364,7 +384,13 @@ impl std::fmt::Display for Outcome {
         writeln!(f, "--- standard output\n{}", cut(&self.stdout))?;
         writeln!(f, "--- standard error\n{}", cut(&self.stderr))?;
         match &self.record {
-            Some(record) => writeln!(f, "--- record\n{record:#}"),
+            // The attempts one a line: a test that fails over one of fifty should show it.
+            Some(record) => {
+                let mut short = record.clone();
+                let egress = short["egress"].take();
+                writeln!(f, "--- record\n{short}")?;
+                egress.as_array().into_iter().flatten().try_for_each(|attempt| writeln!(f, "  {attempt}"))
+            }
             None => writeln!(f, "--- no record"),
         }
     }

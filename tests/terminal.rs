@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -9,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
+
+use crate::person::Person;
 
 /// How long a word may take to appear.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -27,7 +30,7 @@ pub struct Terminal {
 
 impl Terminal {
     /// Starts a program on a terminal of 24 rows and 80 columns, as the leader of a session that the terminal controls.
-    pub fn start(command: &Command) -> Terminal {
+    pub fn start(person: &Person, command: &Command) -> Terminal {
         let keyboard =
             openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).expect("a terminal");
         grantpt(&keyboard).expect("grantpt");
@@ -35,6 +38,8 @@ impl Terminal {
         let path = ptsname(&keyboard, Vec::new()).expect("its name").into_string().expect("its name");
         let open = || File::options().read(true).write(true).open(&path).expect("the terminal's line");
         let line = open();
+        // As a login gives it.
+        person.give(Path::new(&path));
         let keyboard = File::from(keyboard);
         tcsetwinsize(&keyboard, Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 })
             .expect("size");

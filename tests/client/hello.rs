@@ -150,7 +150,11 @@ pub(crate) fn bytes(kind: &str, name: &str) -> Vec<u8> {
         "alert_first" => [record(ALERT, 0x0301, &[1, 0]), records(&plain, 16384)].concat(),
         "record_too_long" => record(HANDSHAKE, 0x0301, &padded(name, 16384 + 512)),
         "large" => records(&padded(name, 20_000), 16384),
-        "too_large" => records(&padded(name, 64 * 1024 + 700), 16384),
+        // No vector of it can be longer than 64 KiB; two are.
+        "too_large" => {
+            let extensions = named(name, vec![extension(PADDING, &[0; 60_000])]).concat();
+            records(&message_with(0x0303, &[0x13; 8_000], Some(&vector16(&extensions))), 16384)
+        }
         "two_messages" => {
             record(HANDSHAKE, 0x0301, &[plain.as_slice(), &handshake(CLIENT_HELLO, &[0; 8])].concat())
         }
@@ -177,9 +181,10 @@ pub(crate) fn bytes(kind: &str, name: &str) -> Vec<u8> {
             one(extensions)
         }
         "tls12" => {
-            let extensions =
-                [server_name(&[(0, name)]), extension(SIGNATURE_ALGORITHMS, &vector16(&[4, 3]))].concat();
-            records(&message_with(0x0303, &[0xc0, 0x2f], Some(&vector16(&extensions))), 16384)
+            let groups = extension(SUPPORTED_GROUPS, &vector16(&[0, 29, 0, 23]));
+            let algorithms = extension(SIGNATURE_ALGORITHMS, &vector16(&[4, 3]));
+            let extensions = [server_name(&[(0, name)]), groups, algorithms].concat();
+            records(&message_with(0x0303, &[0xc0, 0x2b], Some(&vector16(&extensions))), 16384)
         }
         // No TLS.
         "ssh" => b"SSH-2.0-OpenSSH_9.2\r\n".to_vec(),

@@ -186,6 +186,11 @@ fn speak(stream: &mut TcpStream, step: &Value, host: &str, result: &mut Value) {
         result["retry"] = json!(stream.read(&mut retry).unwrap_or_default());
         let _ = stream.write_all(&hello::bytes("plain", second));
     }
+    if step["greeted"] == true {
+        // The server's first message: after it, anything may be sent.
+        let mut greeting = [0; 4096];
+        result["greeting"] = json!(stream.read(&mut greeting).unwrap_or_default());
+    }
     let mut left = number(step, "send").unwrap_or(0);
     let filler = [0x17u8; 65536];
     while left > 0 {
@@ -205,11 +210,13 @@ fn speak(stream: &mut TcpStream, step: &Value, host: &str, result: &mut Value) {
     let mut received = 0u64;
     let mut buffer = [0; 65536];
     let mut end = "enough";
+    let mut first = None;
     let started = Instant::now();
     while received < wanted {
         match stream.read(&mut buffer) {
             Ok(0) => end = "closed",
             Ok(length) => {
+                first = first.or(buffer.first().copied());
                 received += length as u64;
                 continue;
             }
@@ -220,6 +227,7 @@ fn speak(stream: &mut TcpStream, step: &Value, host: &str, result: &mut Value) {
         break;
     }
     result["received"] = json!(received);
+    result["first"] = json!(first);
     result["end"] = json!(end);
     result["after_ms"] = json!(started.elapsed().as_millis() as u64);
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tests::harness::{self, Harness};
-use tests::installed::installed;
+use tests::installed::{copy_program, installed};
 use tests::internet::{Internet, NEAR_V4, NEAR_V6};
 use tests::person::{Person, Who};
 use tests::processes;
@@ -112,7 +112,7 @@ impl Theme<'_> {
     /// Inside: one run, one line for each row.
     fn inside(&self, person: &Person, work: &Path) -> Vec<Verdict> {
         let probe = work.join("probe");
-        fs::copy(installed().probe(), &probe).expect("the probe");
+        copy_program(&installed().probe(), &probe);
         person.give_work(&probe);
         let mut script = String::new();
         for (number, row) in self.rows.iter().enumerate() {
@@ -559,7 +559,7 @@ fn setuid_programs() {
         let person = Person::new(*who);
         let work = person.work_dir("work");
         let setuid = |path: &Path| {
-            fs::copy(installed().probe(), path).expect("copy");
+            copy_program(&installed().probe(), path);
             std::os::unix::fs::chown(path, Some(0), Some(0)).expect("chown");
             fs::set_permissions(path, fs::Permissions::from_mode(0o4755)).expect("mode");
         };

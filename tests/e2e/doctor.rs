@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tests::harness;
+use tests::installed::write_script;
 use tests::internet::Internet;
 use tests::person::{Person, Who};
 
@@ -132,8 +133,7 @@ fn a_bubblewrap_that_fails_is_quoted() {
         );
         let person = Person::new(Who::User);
         let file = person.path("bwrap");
-        std::fs::write(&file, fake).expect("a fake");
-        std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");
+        write_script(&fake, &file);
         net.bind(&file, "/usr/bin/bwrap");
         let outcome = person.anet(["run", "--", "true"]).within(&net).output();
         assert_eq!(outcome.expect_failure_of_anet(125), code, "{outcome}");

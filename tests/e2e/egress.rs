@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::installed::installed;
-use tests::internet::{Answer, Internet, NEAR_V4, NEAR_V6, Response};
+use tests::internet::{Answer, Internet, NEAR_V4, NEAR_V6, Query, Response, Transport};
 use tests::person::{Outcome, Person, Who};
 
 use crate::NONE;
@@ -60,7 +60,11 @@ fn an_allowed_host_is_reached() {
             (&json!("third_party"), &json!("allow")),
             "BUD-6: {outcome}"
         );
-        assert_eq!(attempt["reason"], "listed", "{outcome}");
+        // The tunnel's end can be the run's.
+        assert!(
+            ["listed", "run_ended"].contains(&attempt["reason"].as_str().unwrap_or_default()),
+            "{outcome}"
+        );
         let addresses: Vec<&str> =
             attempt["addresses"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
         assert!(addresses.contains(&host.v4.to_string().as_str()), "{outcome}");
@@ -262,7 +266,9 @@ fn heads_that_are_no_plain_connect_are_refused() {
         (format!("{line}Host: other.example.com:443\r\n\r\n"), &["host_mismatch"]),
         (format!("{line}\r\n"), &["host_mismatch", "malformed_request"]),
         (format!("{line}Host: {target}\r\nHost: {target}\r\n\r\n"), &["host_mismatch", "malformed_request"]),
-        (format!("CONNECT {target} HTTP/1.0\r\n{ok}"), &["http_version"]),
+        // HTTP/1.0 as such is served: pip on Debian 12 speaks it.
+        (format!("CONNECT {target} HTTP/1.0\r\nHost: other.example.com:443\r\n\r\n"), &["host_mismatch"]),
+        (format!("CONNECT {target} HTTP/1.2\r\n{ok}"), &["http_version", "malformed_request"]),
         (format!("CONNECT {target} HTTP/2.0\r\n{ok}"), &["http_version"]),
         (format!("CONNECT {target}\r\n{ok}"), &["malformed_request", "http_version"]),
         (
@@ -527,7 +533,8 @@ fn a_name_server_that_lies_or_fails_refuses_the_name() {
         ("cut", Answer::Truncated(None), ok(&v6), INCOMPLETE),
         ("long", Answer::Truncated(Some(v4.clone())), ok(&v6), FOUND),
         ("forged", Answer::Spoofed(private.clone(), v4.clone()), ok(&v6), FOUND),
-        ("other-case", Answer::OtherCase(v4.clone()), ok(&v6), INCOMPLETE),
+        // A forger who does not see the question cannot spell it: asked again over TCP, where nobody can forge.
+        ("other-case", Answer::OtherCase(v4.clone()), ok(&v6), FOUND),
     ];
     let mut options = vec!["--allow".to_owned(), "good.example.com".to_owned()];
     let mut targets = Vec::new();
@@ -565,6 +572,8 @@ fn a_name_server_that_lies_or_fails_refuses_the_name() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let over_tcp = |q: &Query| q.name == "other-case.example.com" && q.transport == Transport::Tcp;
+    assert!(net.dns().queries().iter().any(over_tcp), "the datagram of the forger was believed");
     assert_eq!(net.strays(), [], "a connection was made");
 }
 

@@ -56,14 +56,21 @@ fn a_missing_program_gives_127_and_one_that_is_none_126() {
     for who in Who::all() {
         let person = Person::new(*who);
         for program in ["no-such-program-anywhere", "/usr/bin/no-such-program-anywhere"] {
-            let outcome = person.run(NONE, [program]).output();
-            outcome.expect_failure_of_anet(127);
+            let outcome = person.run(NONE, [program]).output().expect_code(127);
+            assert!(
+                outcome.err().lines().count() == 1 && outcome.err().contains(program),
+                "as a shell: {outcome}"
+            );
         }
         let work = person.work_dir("work");
         person.write_work(&work.join("data"), "no program");
         let work = work.to_str().expect("text");
         for program in [format!("{work}/data"), work.to_owned()] {
-            person.run(["--work", work], [program]).output().expect_failure_of_anet(126);
+            let outcome = person.run(["--work", work], [&program]).output().expect_code(126);
+            assert!(
+                outcome.err().lines().count() == 1 && outcome.err().contains(&program),
+                "as a shell: {outcome}"
+            );
         }
     }
 }

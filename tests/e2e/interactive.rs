@@ -10,10 +10,11 @@ use tests::terminal::Terminal;
 use crate::{NONE, marker};
 
 fn bash(person: &Person) -> Terminal {
-    let call = person.run(["--tty", "auto"], ["bash", "--norc", "--noprofile", "-i"]).env("TERM", "xterm");
-    let mut terminal = Terminal::start(&call.command());
-    terminal.type_in("PS1='ready> '\n");
-    terminal.wait_for("\nready> ");
+    let call = person.run(["--tty", "auto"], ["bash", "--norc", "--noprofile", "-i"]).env("TERM", "dumb");
+    let mut terminal = Terminal::start(person, &call.command());
+    // What is typed is shown as well: spelled in two parts, it is not what is waited for.
+    terminal.type_in("PS1='rea''dy> '\n");
+    terminal.wait_for("ready> ");
     terminal
 }
 
@@ -23,7 +24,7 @@ fn a_shell_behaves() {
         let person = Person::new(*who);
         let mut terminal = bash(&person);
         terminal.type_in("echo $((6*7)) $TERM\n");
-        terminal.wait_for("42 xterm");
+        terminal.wait_for("42 dumb");
         terminal.type_in("tty; test -t 0 && test -t 1 && test -t 2 && echo three terminals\n");
         terminal.wait_for("/dev/pts/");
         terminal.wait_for("\nthree terminals");
@@ -44,7 +45,8 @@ fn the_window_size_is_followed() {
     terminal.type_in("stty size\n");
     terminal.wait_for("50 132");
     // A program that waits is told.
-    terminal.type_in("trap 'stty size; echo told' WINCH; while :; do sleep 0.1; done\n");
+    terminal.type_in("sh -c 'trap \"stty size\" WINCH; echo wai''ting; while :; do sleep 0.1; done'\n");
+    terminal.wait_for("waiting");
     std::thread::sleep(Duration::from_millis(300));
     terminal.resize(10, 40);
     terminal.wait_for("10 40");
@@ -77,7 +79,7 @@ fn ctrl_c_interrupts_the_command_and_not_anet() {
 fn ctrl_c_ends_a_command_that_does_not_catch_it() {
     let person = Person::new(Who::User);
     let marker = marker();
-    let mut terminal = Terminal::start(&person.run(NONE, ["sleep", &marker]).command());
+    let mut terminal = Terminal::start(&person, &person.run(NONE, ["sleep", &marker]).command());
     let running = || processes::with_argument(&marker).into_iter().filter(|p| p.name == "sleep").collect();
     assert!(!processes::wait_for(Duration::from_secs(10), running).is_empty());
     std::thread::sleep(Duration::from_millis(200));
@@ -96,17 +98,14 @@ fn ctrl_z_and_fg_work_in_a_real_shell() {
         let person = Person::new(*who);
         // The operator's own shell, outside.
         let mut shell = person.command("bash");
-        shell.args(["--norc", "--noprofile", "-i"]).env("TERM", "xterm");
-        let mut terminal = Terminal::start(&shell);
-        terminal.type_in("PS1='outer> '\n");
-        terminal.wait_for("\nouter> ");
+        shell.args(["--norc", "--noprofile", "-i"]).env("TERM", "dumb");
+        let mut terminal = Terminal::start(&person, &shell);
+        terminal.type_in("PS1='out''er> '\n");
+        terminal.wait_for("outer> ");
         let before = terminal.attributes();
-        let anet = person.run(NONE, ["sh", "-c", "echo begun; sleep 2; echo went on; exit 6"]).command();
-        let words: Vec<String> = std::iter::once(anet.get_program())
-            .chain(anet.get_args())
-            .map(|word| format!("'{}'", word.to_string_lossy()))
-            .collect();
-        terminal.type_in(words.join(" ") + "\n");
+        let anet = person.run(NONE, ["sh", "-c", "echo begun; sleep 2; echo went on; exit 6"]);
+        let words = anet.words();
+        terminal.type_in(words + "\n");
         terminal.wait_for("\nbegun");
         std::thread::sleep(Duration::from_millis(300));
         terminal.type_in("\x1a");
@@ -133,17 +132,14 @@ fn a_stopped_run_stands_still() {
     let person = Person::new(Who::User);
     let work = person.work_dir("work");
     let mut shell = person.command("bash");
-    shell.args(["--norc", "--noprofile", "-i"]).env("TERM", "xterm");
-    let mut terminal = Terminal::start(&shell);
-    terminal.type_in("PS1='outer> '\n");
-    terminal.wait_for("\nouter> ");
+    shell.args(["--norc", "--noprofile", "-i"]).env("TERM", "dumb");
+    let mut terminal = Terminal::start(&person, &shell);
+    terminal.type_in("PS1='out''er> '\n");
+    terminal.wait_for("outer> ");
     let script = "echo begun; while :; do date +%s%N > tick; sleep 0.05; done";
-    let anet = person.sh(["--work", work.to_str().expect("text")], script).command();
-    let words: Vec<String> = std::iter::once(anet.get_program())
-        .chain(anet.get_args())
-        .map(|word| format!("'{}'", word.to_string_lossy()))
-        .collect();
-    terminal.type_in(words.join(" ") + "\n");
+    let anet = person.sh(["--work", work.to_str().expect("text")], script);
+    let words = anet.words();
+    terminal.type_in(words + "\n");
     terminal.wait_for("\nbegun");
     std::thread::sleep(Duration::from_millis(300));
     terminal.type_in("\x1a");
@@ -175,17 +171,13 @@ fn the_terminal_is_restored() {
     ];
     for (script, signal) in cases {
         let mut shell = person.command("sh");
-        let anet = person.sh(NONE, script).command();
-        let words: Vec<String> = std::iter::once(anet.get_program())
-            .chain(anet.get_args())
-            .map(|word| format!("'{}'", word.to_string_lossy()))
-            .collect();
+        let anet = person.sh(NONE, script);
+        let words = anet.words();
         // A shell around it, so that the terminal outlives anet.
-        shell.arg("-c").arg(format!(
-            "trap : INT TERM; stty -a >/dev/null; read go; {}; echo over; read end",
-            words.join(" ")
-        ));
-        let mut terminal = Terminal::start(&shell);
+        shell
+            .arg("-c")
+            .arg(format!("trap : INT TERM; stty -a >/dev/null; read go; {}; echo over; read end", words));
+        let mut terminal = Terminal::start(&person, &shell);
         let before = terminal.attributes();
         terminal.type_in("\n");
         if let Some(signal) = signal {
@@ -207,15 +199,10 @@ fn a_pipe_stays_a_pipe_beside_a_terminal() {
     let person = Person::new(Who::User);
     let mut shell = person.command("sh");
     let anet = person
-        .run(NONE, ["sh", "-c", "test -t 0 && echo in; test -t 1 && echo out; test -t 2 && echo err; cat"])
-        .command();
-    let words: Vec<String> = std::iter::once(anet.get_program())
-        .chain(anet.get_args())
-        .map(|word| format!("'{}'", word.to_string_lossy()))
-        .collect();
-    let words = words.join(" ");
+        .run(NONE, ["sh", "-c", "test -t 0 && echo in; test -t 1 && echo out; test -t 2 && echo err; cat"]);
+    let words = anet.words();
     shell.arg("-c").arg(format!("echo piped | {words} | sed 's/^/got /'; echo over; read end"));
-    let mut terminal = Terminal::start(&shell);
+    let mut terminal = Terminal::start(&person, &shell);
     let text = terminal.wait_for("over");
     assert!(text.contains("got piped") && !text.contains("got in") && !text.contains("got out"), "{text}");
     terminal.type_in("\n");
@@ -226,7 +213,7 @@ fn a_pipe_stays_a_pipe_beside_a_terminal() {
 fn a_terminal_can_be_refused_and_forced() {
     let person = Person::new(Who::User);
     let script = "test -t 1 && echo a-terminal || echo no-terminal";
-    let mut terminal = Terminal::start(&person.sh(["--tty", "never"], script).command());
+    let mut terminal = Terminal::start(&person, &person.sh(["--tty", "never"], script).command());
     terminal.wait_for("no-terminal");
     terminal.wait();
     person.sh(["--tty", "always"], script).output().expect_code(0);
@@ -262,7 +249,7 @@ fn a_terminal_that_goes_away_ends_the_run() {
     let person = Person::new(Who::User);
     let marker = marker();
     let script = format!("trap '' HUP TERM INT; echo up; while :; do sleep {marker}; done");
-    let mut terminal = Terminal::start(&person.sh(NONE, &script).command());
+    let mut terminal = Terminal::start(&person, &person.sh(NONE, &script).command());
     terminal.wait_for("up");
     // The session's leader dies and its terminal with it.
     drop(terminal);

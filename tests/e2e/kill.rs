@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use tests::harness::{self, Harness};
-use tests::installed::installed;
+use tests::installed::{copy_program, installed};
 use tests::internet::Internet;
 use tests::person::{Person, Who};
 use tests::processes::{self, Process};
@@ -68,12 +68,12 @@ impl Stage {
         fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");
         let copy = installed().copy_to(&dir.path().join("bin"));
         let bwrap = dir.path().join("bwrap");
-        fs::copy("/usr/bin/bwrap", &bwrap).expect("bubblewrap");
+        copy_program(Path::new("/usr/bin/bwrap"), &bwrap);
         net.bind(&bwrap, "/usr/bin/bwrap");
         let person = Person::with_programs(who, &copy);
         let work = person.work_dir("work");
         let agent = work.join("agent");
-        fs::copy("/usr/bin/sleep", &agent).expect("sleep");
+        copy_program(Path::new("/usr/bin/sleep"), &agent);
         let mut programs = HashMap::new();
         let mut add = |path: &Path, name: &str| {
             let m = fs::metadata(path).expect("a program");

@@ -17,21 +17,39 @@ use crate::{NONE, marker};
 const HOST: &str = "raw.example.com";
 const MIB: u64 = 1 << 20;
 
-/// A host that takes everything and says nothing.
+/// What a TLS server says first: without it the proxy lets nothing more out than the client's first message.
+fn server_hello() -> Vec<u8> {
+    let mut body = vec![3, 3];
+    body.extend([0x11; 32]);
+    body.push(32);
+    body.extend([0; 32]);
+    body.extend([0x13, 1, 0, 0, 6, 0, 43, 0, 2, 3, 4]);
+    let mut message = vec![2, 0, 0, u8::try_from(body.len()).expect("short")];
+    message.extend(body);
+    let mut record = vec![22, 3, 3, 0, u8::try_from(message.len()).expect("short")];
+    record.extend(message);
+    record
+}
+
+/// A host that answers as a TLS server, and then takes everything.
 fn sink(net: &Internet) -> Host {
     net.raw(HOST, |mut raw| {
         let mut buffer = [0; 65536];
+        let _ = raw.read(&mut buffer);
+        let _ = raw.write_all(&server_hello());
         while matches!(raw.read(&mut buffer), Ok(1..)) {}
     })
 }
 
-/// A host that sends so many bytes after the first message.
+/// A host that sends so many bytes, its first message included.
 fn source(net: &Internet, bytes: u64) -> Host {
     net.raw(HOST, move |mut raw| {
         let mut buffer = [0; 65536];
         let _ = raw.read(&mut buffer);
         let block = [0x17; 65536];
-        let mut left = bytes;
+        let hello = server_hello();
+        let _ = raw.write_all(&hello);
+        let mut left = bytes - hello.len() as u64;
         while left > 0 {
             let length = usize::try_from(left).unwrap_or(usize::MAX).min(block.len());
             if raw.write_all(&block[..length]).is_err() {
@@ -72,7 +90,7 @@ fn sent_limit(options: &[&str], limit: u64) {
         for more in [0, 1] {
             let start = host.received();
             let steps = json!([
-                { "op": "tunnel", "host": HOST, "send": limit - hello + more, "receive": 1, "patience_ms": 3_000 },
+                { "op": "tunnel", "host": HOST, "greeted": true, "send": limit - hello + more, "receive": 1, "patience_ms": 3_000 },
                 { "op": "sleep", "ms": 100 },
                 { "op": "raw", "send": format!("CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}:443\r\n\r\n"), "patience_ms": 2_000 },
             ]);
@@ -297,7 +315,7 @@ fn an_exhausted_budget_ends_the_run() {
         let person = Person::new(*who);
         let start = host.received();
         let steps = json!([
-            { "op": "tunnel", "host": HOST, "send": 200_000, "receive": 1, "patience_ms": 10_000 },
+            { "op": "tunnel", "host": HOST, "greeted": true, "send": 200_000, "receive": 1, "patience_ms": 10_000 },
             { "op": "sleep", "ms": 60_000 },
         ]);
         let options = ["--allow", HOST, "--budget", "bytes_out=100KiB", "--ro", program];

@@ -9,7 +9,7 @@ use std::process::Command;
 use tests::person::{Person, Who};
 
 /// Files that a program of the operator would execute or obey later.
-const PROTECTED: [&str; 14] = [
+const PROTECTED: [&str; 13] = [
     ".git/hooks/pre-commit",
     ".git/config",
     ".bashrc",
@@ -18,7 +18,6 @@ const PROTECTED: [&str; 14] = [
     ".zshrc",
     ".zprofile",
     ".gitconfig",
-    ".gitmodules",
     ".mcp.json",
     ".claude/settings.json",
     ".claude/commands/x.md",
@@ -42,6 +41,13 @@ fn snapshot(dir: &Path) -> BTreeMap<PathBuf, String> {
         }
     }
     found
+}
+
+/// What differs between two snapshots.
+fn differences(before: &BTreeMap<PathBuf, String>, after: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let gone = before.keys().filter(|p| !after.contains_key(*p)).map(|p| format!("{} is gone", p.display()));
+    let other = after.iter().filter(|(p, content)| before.get(*p) != Some(content));
+    gone.chain(other.map(|(p, content)| format!("{}: {content:?}", p.display()))).collect()
 }
 
 fn write_all(person: &Person, work: &Path, files: &[&str], content: &str) {
@@ -87,7 +93,7 @@ fn files_that_exist_stay_as_they_are() {
         write_all(&person, &work, &PROTECTED, "operator's\n");
         let before = snapshot(&work);
         person.sh(["--here"], &attack(&PROTECTED)).cwd(&work).output().expect_code(0);
-        assert_eq!(snapshot(&work), before);
+        assert_eq!(differences(&before, &snapshot(&work)), Vec::<String>::new());
         // They can be read.
         let read = person.run(["--here"], ["cat", ".git/hooks/pre-commit"]).cwd(&work).output();
         read.expect_out("operator's");
@@ -111,7 +117,7 @@ fn files_that_do_not_exist_do_not_come_into_being() {
         // An untouched directory stays untouched.
         let quiet = person.work_dir("quiet");
         person.run(["--here"], ["true"]).cwd(&quiet).output().expect_code(0);
-        assert_eq!(snapshot(&quiet), BTreeMap::new(), "placeholders were left behind");
+        assert_eq!(differences(&BTreeMap::new(), &snapshot(&quiet)), Vec::<String>::new(), "placeholders");
     }
 }
 
@@ -154,16 +160,24 @@ fn links_in_protected_places_do_not_open_them() {
 fn repositories_below_are_protected_too() {
     let person = Person::new(Who::User);
     let work = person.work_dir("work");
-    let files = [
-        "sub/.git/hooks/pre-commit",
-        "a/b/.git/hooks/pre-commit",
-        "sub/.git/config",
-        "sub/.claude/settings.json",
-    ];
+    let files = ["sub/.git/hooks/pre-commit", "a/b/.git/hooks/pre-commit", "sub/.git/config"];
     write_all(&person, &work, &files, "operator's\n");
     let before = snapshot(&work);
     person.sh(["--here"], &attack(&files)).cwd(&work).output().expect_code(0);
-    assert_eq!(snapshot(&work), before);
+    assert_eq!(differences(&before, &snapshot(&work)), Vec::<String>::new());
+}
+
+/// An agent that is started in a repository below obeys the settings there.
+#[test]
+fn agent_settings_of_repositories_below_are_protected_too() {
+    let person = Person::new(Who::User);
+    let work = person.work_dir("work");
+    let files = ["sub/.claude/settings.json", "sub/.mcp.json", "sub/.codex/config.toml"];
+    write_all(&person, &work, &files, "operator's\n");
+    write_all(&person, &work, &["sub/.git/HEAD"], "ref: refs/heads/main\n");
+    let before = snapshot(&work);
+    person.sh(["--here"], &attack(&files)).cwd(&work).output().expect_code(0);
+    assert_eq!(differences(&before, &snapshot(&work)), Vec::<String>::new());
 }
 
 #[test]

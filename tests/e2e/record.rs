@@ -64,7 +64,7 @@ fn limits_hold_for_untrusted_runs_or_where_named() {
         ("tunnel_sent", 32 << 20),
         ("tunnel_received", 512 << 20),
         ("endpoint_connections", 32),
-        ("growth", 2 << 30),
+        ("growth", 2u64 << 30),
         ("wall_clock", 180_000),
     ];
     for (name, value) in expected {

@@ -67,11 +67,9 @@ fn a_command_that_does_not_read_ends_all_the_same() {
 fn an_output_that_nobody_reads_ends_the_command() {
     let person = Person::new(Who::User);
     let anet = person.run(NONE, ["yes"]);
-    let command = anet.command();
     let mut shell = person.command("sh");
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
-    shell.arg("-c").arg(format!("{} | head -n 3", words.join(" ")));
+    let words = anet.words();
+    shell.arg("-c").arg(format!("{} | head -n 3", words));
     let output = shell.output().expect("a shell");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "y\ny\ny\n");
     assert!(output.status.success());
@@ -81,11 +79,9 @@ fn an_output_that_nobody_reads_ends_the_command() {
 fn closed_standard_streams_do_not_let_descriptors_slip_into_their_places() {
     let person = Person::new(Who::User);
     let anet = person.run(NONE, ["sh", "-c", "ls -l /proc/self/fd/ 2>/dev/null | grep -c socket; true"]);
-    let command = anet.command();
     let mut shell = person.command("sh");
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<String> = words.map(|word| format!("'{}'", word.to_string_lossy())).collect();
-    shell.arg("-c").arg(format!("{} <&- 2>&-", words.join(" ")));
+    let words = anet.words();
+    shell.arg("-c").arg(format!("{} <&- 2>&-", words));
     let output = shell.output().expect("a shell");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "0", "{output:?}");
 }
