@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::manifest::{Limit, Role, privileges};
+use crate::manifest::{Files, Landlock, Limit, Network, Role, privileges};
 use crate::{landlock, seccomp, sys};
 
 /// What a role's Landlock rules name at run time; nothing for most roles.
@@ -17,6 +17,9 @@ pub struct Paths<'a> {
     pub writable: &'a [BorrowedFd<'a>],
     /// Directories (or files) to read.
     pub readable: &'a [BorrowedFd<'a>],
+    /// The process is alone in a PID namespace and a network namespace: nobody outside is within reach of its signals
+    /// and abstract sockets, and a domain of scopes alone is not entered.
+    pub apart: bool,
 }
 
 /// What holds now. Its text is one line for the log.
@@ -101,7 +104,14 @@ pub fn enter(role: Role, paths: &Paths<'_>) -> Result<Report, Error> {
         rustix::thread::set_no_new_privs(true).map_err(step("setting no_new_privs"))?;
     }
     let landlock_abi = landlock::abi();
+    // A domain of scopes alone, below which another one with rules on files is entered, forbids every move between
+    // directories there: the right to that (REFER) is refused by each domain that does not name it, as soon as one of
+    // the stack has rules on files. Namespaces that hold nobody else do what the scopes would.
+    let scopes_alone = |domain: &Landlock| {
+        domain.files == Files::Unrestricted && domain.network == Network::Unrestricted
+    };
     let landlock_missing = match &wanted.landlock {
+        Some(domain) if paths.apart && scopes_alone(domain) => Vec::new(),
         Some(domain) => {
             landlock::restrict(domain, paths)?;
             landlock::missing(domain, landlock_abi)

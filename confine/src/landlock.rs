@@ -87,16 +87,19 @@ fn creating() -> BitFlags<AccessFs> {
 /// The second wall inside the sandbox (SBX-7), entered by anet-init for the agent: it reads and executes what the mounts
 /// show, and writes only beneath `writable`, to terminals and to the harmless devices. Returns the level that holds.
 ///
-/// No rule on TCP ports, so that a project's own test servers work.
-pub fn restrict_run(writable: &[BorrowedFd<'_>]) -> Result<u8, Error> {
+/// No rule on TCP ports, so that a project's own test servers work. Scopes alone where the launcher had to enter a domain of
+/// its own: rules on files below that one would forbid every move between directories, and the mounts stand anyway.
+pub fn restrict_run(writable: &[BorrowedFd<'_>], files: bool) -> Result<u8, Error> {
     let abi = abi();
     if abi == 0 {
         return Ok(0);
     }
-    let mut rules = Ruleset::default()
-        .handle_access(AccessFs::from_all(NEWEST))?
-        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
-        .create()?;
+    let scopes = Scope::AbstractUnixSocket | Scope::Signal;
+    if !files {
+        enforce(Ruleset::default().scope(scopes)?.create()?, abi >= 6)?;
+        return Ok(abi);
+    }
+    let mut rules = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?.scope(scopes)?.create()?;
 
     let root = open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| Error::Step { what: "opening the sandbox's root", errno })?;

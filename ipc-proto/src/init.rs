@@ -27,6 +27,9 @@ pub struct InitPlan {
     pub ports: Vec<u16>,
     /// The directories (as seen inside) beneath which the second wall admits writing.
     pub writable: Vec<CString>,
+    /// The second wall has rules on files: not where the launcher is in a Landlock domain itself, below which those would
+    /// forbid every move between directories.
+    pub file_rules: bool,
 }
 
 /// What a start is for.

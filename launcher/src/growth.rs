@@ -282,9 +282,10 @@ fn level(directory: OwnedFd, sum: &mut u64) -> io::Result<Level> {
             continue;
         }
         let Ok(found) = statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
-        match FileType::from_raw_mode(found.st_mode) {
-            FileType::Directory => left.push(name.to_owned()),
-            _ => *sum += size(&found),
+        if FileType::from_raw_mode(found.st_mode).is_dir() {
+            left.push(name.to_owned());
+        } else {
+            *sum += size(&found);
         }
     }
     Ok(Level { directory: Some(directory), device: stat.st_dev, inode: stat.st_ino, left })
@@ -325,12 +326,12 @@ fn enter(parent: &OwnedFd, name: &CStr) -> Option<OwnedFd> {
 
 fn size(stat: &Stat) -> u64 {
     let whole = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(BLOCK).saturating_add(INODE);
-    match FileType::from_raw_mode(stat.st_mode) {
+    if FileType::from_raw_mode(stat.st_mode).is_dir() {
         // A directory's links are its own entries.
-        FileType::Directory => whole,
-        // The type of st_nlink is another one on other processors.
-        _ => whole / u64::from(u32::try_from(stat.st_nlink).unwrap_or(u32::MAX)).max(1),
+        return whole;
     }
+    // The type of st_nlink is another one on other processors.
+    whole / u64::from(u32::try_from(stat.st_nlink).unwrap_or(u32::MAX)).max(1)
 }
 
 #[cfg(test)]
@@ -365,7 +366,7 @@ mod tests {
         for number in 0..1000 {
             fs::write(place.path().join(format!("d/{number}")), "").unwrap();
         }
-        fs::set_permissions(place.path().join("d"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(place.path().join("d"), fs::Permissions::from_mode(0o0)).unwrap();
         assert!(total(place.path()) - before - one >= 1000 * INODE);
         let mode = fs::metadata(place.path().join("d")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0, "the mode is what the run made it");

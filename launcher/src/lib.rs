@@ -105,4 +105,6 @@ pub struct Surroundings {
     pub namespaces: Vec<NamespaceId>,
     /// /dev/null.
     pub null: OwnedFd,
+    /// Whether a run's second wall has rules on files (`init::InitPlan::file_rules`).
+    pub file_rules: bool,
 }

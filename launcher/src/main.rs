@@ -20,6 +20,8 @@ use rustix::process::{getpid, set_child_subreaper};
 
 /// EX_SOFTWARE of sysexits.h: something that must not be.
 const SOFTWARE: u8 = 70;
+/// The first Landlock version with scopes.
+const SCOPES: u8 = 6;
 
 fn main() -> ExitCode {
     let log = Log::new(inherited::take(LOG).ok());
@@ -36,12 +38,6 @@ fn main() -> ExitCode {
 /// their parent.
 fn live(log: &Log) -> Result<(), Fatal> {
     let (supervisor, children, surroundings, hello) = enter()?;
-    if !proc_is_ours() {
-        log.line(
-            "/proc is not that of the launcher's own process namespace, where bwrap looks its child up by number: runs will \
-             fail (open /proc/N/ns/ns); whoever makes the namespace has to mount it there",
-        );
-    }
     supervisor.send(&hello, &[])?;
     Launcher::new(supervisor, children, surroundings, log).serve()
 }
@@ -57,18 +53,22 @@ fn enter() -> Result<Entered, Fatal> {
     let namespaces = own_namespaces();
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(Fatal::system("/dev/null"))?;
-    let report = confine::enter(Role::Launcher, &Paths::default())?;
+    let own_pid_namespace = getpid().as_raw_nonzero().get() == 1;
+    let own_network = has_no_network();
+    let apart = own_pid_namespace && own_network;
+    let report = confine::enter(Role::Launcher, &Paths { apart, ..Paths::default() })?;
+    let file_rules = apart || report.landlock_abi < SCOPES;
     // Where we are not process 1, what bwrap leaves behind comes to us all the same.
     set_child_subreaper(Some(getpid())).map_err(Fatal::system("becoming the reaper"))?;
     let children = Signals::block(&[Signal::SIGCHLD])
         .map_err(|errno| Fatal::System { what: "signals", errno: Errno::from_raw_os_error(errno as i32) })?;
     let hello = FromLauncher::Hello {
         namespaces: namespaces.clone(),
-        own_pid_namespace: getpid().as_raw_nonzero().get() == 1,
-        own_network: has_no_network(),
+        own_pid_namespace,
+        own_network,
         landlock: report.landlock_abi,
     };
-    Ok((supervisor, children, Surroundings { namespaces, null }, hello))
+    Ok((supervisor, children, Surroundings { namespaces, null, file_rules }, hello))
 }
 
 fn own_namespaces() -> Vec<NamespaceId> {
@@ -77,12 +77,6 @@ fn own_namespaces() -> Vec<NamespaceId> {
         Some(NamespaceId { kind, device: found.st_dev, inode: found.st_ino })
     };
     NamespaceKind::ALL.into_iter().filter_map(id).collect()
-}
-
-/// Processes have the same numbers below /proc and for us. bwrap looks its child up there by the number that it knows.
-fn proc_is_ours() -> bool {
-    std::fs::read_link("/proc/self")
-        .is_ok_and(|link| link.to_str() == Some(&getpid().as_raw_nonzero().to_string()))
 }
 
 /// Not even a loopback that is up: the kernel knows no way anywhere.

@@ -251,7 +251,7 @@ mod tests {
         fs::create_dir_all(tree.join("closed/inner/deep")).unwrap();
         fs::write(tree.join("closed/inner/file"), "").unwrap();
         for path in ["closed/inner/deep", "closed/inner", "closed", "a/b"] {
-            fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(tree.join(path), fs::Permissions::from_mode(0o0)).unwrap();
         }
         empty(&tree, usize::MAX);
         assert_eq!(fs::read_dir(&tree).unwrap().count(), 1);

@@ -15,7 +15,8 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
     no_new_privs: true,
     dumpable: false,
     // bwrap has to mount, which a domain with rules on files forbids; it configures a loopback, and the agent's own test
-    // servers use any port of that.
+    // servers use any port of that. Entered only where the launcher has no namespaces of its own, which do the same: see
+    // `enter`.
     landlock: Some(Landlock { files: Files::Unrestricted, network: Network::Unrestricted, scoped: true }),
     seccomp: &seccomp::native::LAUNCHER,
     network: "a namespace of its own without an interface, where the host lets the guard make one",

@@ -51,7 +51,7 @@ fn run_writes(words: &[&str]) {
     let (mine, other) = (base.join("mine"), base.join("other"));
     let directory = File::open(&mine).unwrap();
     if words[0] == "run" {
-        assert_eq!(restrict_run(&[directory.as_fd()]).unwrap(), abi());
+        assert_eq!(restrict_run(&[directory.as_fd()], true).unwrap(), abi());
     }
     // Allowed.
     answer("read other", fs::read(other.join("file")));
@@ -132,7 +132,7 @@ fn writes() {
 /// `run_streams no|run`: 0 is a file opened for reading, 1 a pipe, 2 a file opened for writing.
 fn run_streams(words: &[&str]) {
     if words[0] == "run" {
-        restrict_run(&[]).unwrap();
+        restrict_run(&[], true).unwrap();
     }
     answer("read 0", File::open("/dev/stdin"));
     answer("write 0", OpenOptions::new().write(true).open("/proc/self/fd/0"));
@@ -166,7 +166,7 @@ fn streams() {
 /// `run_scopes no|run NAME`: an abstract socket of the test's, and the test itself.
 fn run_scopes(words: &[&str]) {
     if words[0] == "run" {
-        restrict_run(&[]).unwrap();
+        restrict_run(&[], true).unwrap();
     }
     let address = SocketAddr::from_abstract_name(words[1]).unwrap();
     answer("abstract", UnixStream::connect_addr(&address));
@@ -191,7 +191,7 @@ fn supervisor_opens(words: &[&str]) {
     rustix::thread::set_no_new_privs(true).unwrap();
     let (mine, other) = (File::open(base.join("mine")).unwrap(), File::open(base.join("other")).unwrap());
     let domain = privileges(Role::Supervisor).landlock.unwrap();
-    restrict(&domain, &Paths { writable: &[mine.as_fd()], readable: &[other.as_fd()] }).unwrap();
+    restrict(&domain, &Paths { writable: &[mine.as_fd()], readable: &[other.as_fd()], apart: false }).unwrap();
     answer("write mine", fs::write(base.join("mine/new"), "text"));
     answer("read other", fs::read(base.join("other/file")));
     println!("--");
@@ -244,7 +244,7 @@ fn hide_landlock() {
 fn enter_without_landlock(words: &[&str]) {
     hide_landlock();
     if words[0] == "run" {
-        println!("{}", restrict_run(&[rustix::stdio::stdout()]).unwrap());
+        println!("{}", restrict_run(&[rustix::stdio::stdout()], true).unwrap());
         return;
     }
     let role = *Role::ALL.iter().find(|role| role.name() == words[0]).unwrap();

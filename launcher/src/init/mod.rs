@@ -104,7 +104,7 @@ fn make_ready(launcher: &Launcher) -> Result<Ready, Stop> {
     let signals = Signals::block(&[Signal::SIGCHLD, Signal::SIGTTOU])
         .map_err(|errno| at(InitStep::Confine)(Errno::from_raw_os_error(errno as i32)))?;
     // Before anybody is told that the sandbox stands: what cannot be confined never stands.
-    confine_self(&plan.writable)?;
+    confine_self(&plan.writable, plan.file_rules)?;
 
     let mut passed: Vec<BorrowedFd<'_>> = listeners.iter().map(AsFd::as_fd).collect();
     passed.extend(outer.as_ref().map(AsFd::as_fd));
@@ -114,13 +114,13 @@ fn make_ready(launcher: &Launcher) -> Result<Ready, Stop> {
 }
 
 /// SBX-4, SBX-7: the run's own filter and second wall, from here on for us and everything that we start.
-fn confine_self(writable: &[CString]) -> Result<(), Stop> {
+fn confine_self(writable: &[CString], file_rules: bool) -> Result<(), Stop> {
     let open_place = |path: &CString| open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let places: Vec<OwnedFd> =
         writable.iter().map(open_place).collect::<Result<_, _>>().map_err(at(InitStep::Confine))?;
     let borrowed: Vec<BorrowedFd<'_>> = places.iter().map(AsFd::as_fd).collect();
     let failed = |_: confine::Error| at(InitStep::Confine)(Errno::PERM);
-    confine::landlock::restrict_run(&borrowed).map_err(failed)?;
+    confine::landlock::restrict_run(&borrowed, file_rules).map_err(failed)?;
     confine::seccomp::install_run().map_err(failed)
 }
 

@@ -235,7 +235,7 @@ fn init_plan(
     ports.extend(plan.endpoints.egress.then_some(EGRESS_PORT));
     ports.extend(plan.endpoints.model.then_some(MODEL_PORT));
     let writable = view.writable_inside().filter_map(files::c_string).collect();
-    let sealed = bulk::seal(&InitPlan { purpose, ports, writable });
+    let sealed = bulk::seal(&InitPlan { purpose, ports, writable, file_rules: surroundings.file_rules });
     Ok((sealed.map_err(|error| failure(Code::SandboxStartFailed, &error.to_string()))?, decoy))
 }
 
