@@ -135,7 +135,7 @@ impl Person {
                     return self.at_home(Command::new(program));
                 };
                 // A program and not the methods of Command: terminals put another program in front of all of it.
-                let mut command = Command::new("setpriv");
+                let mut command = Command::new(self.programs.join("setpriv"));
                 command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--"]).arg(program);
                 command
             }
