@@ -38,6 +38,11 @@ fn main() -> ExitCode {
 /// their parent.
 fn live(log: &Log) -> Result<(), Fatal> {
     let (supervisor, children, surroundings, hello) = enter()?;
+    if !proc_is_ours() {
+        // bwrap opens /proc/N/ns of its child, by the number that it knows; where that number is free in the other namespace
+        // (a gap among the kernel's threads, or a host without any) it ends with `open /proc/N/ns/ns failed`.
+        log.line("/proc is that of another process namespace than the launcher's: some runs will not start");
+    }
     supervisor.send(&hello, &[])?;
     Launcher::new(supervisor, children, surroundings, log).serve()
 }
@@ -77,6 +82,12 @@ fn own_namespaces() -> Vec<NamespaceId> {
         Some(NamespaceId { kind, device: found.st_dev, inode: found.st_ino })
     };
     NamespaceKind::ALL.into_iter().filter_map(id).collect()
+}
+
+/// Processes have the same numbers below /proc and for us.
+fn proc_is_ours() -> bool {
+    std::fs::read_link("/proc/self")
+        .is_ok_and(|link| link.to_str() == Some(&getpid().as_raw_nonzero().to_string()))
 }
 
 /// Not even a loopback that is up: the kernel knows no way anywhere.

@@ -9,6 +9,7 @@
     unreachable_pub
 )]
 
+mod cost;
 mod files;
 mod node;
 mod runs;
