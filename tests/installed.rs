@@ -124,8 +124,10 @@ fn install(from: &Path) -> Installed {
     for name in INSIDE {
         place(beside_the_test(name), name, 0o755);
     }
-    // Beside them the tool that makes root an ordinary user: a test may have hidden /usr/bin.
-    copy_program(Path::new("/usr/bin/setpriv"), &dir.join("setpriv"));
+    // Beside them the tools that make the harness an ordinary user: a test may have hidden /usr/bin.
+    for tool in ["setpriv", "unshare"] {
+        copy_program(&Path::new("/usr/bin").join(tool), &dir.join(tool));
+    }
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).expect("mode of the directory");
     Installed { dir }
 }

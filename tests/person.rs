@@ -142,7 +142,7 @@ impl Person {
             Harness::User => Command::new(program),
             // A nested namespace, whose user is not 0: what it starts is as unprivileged as the user who is behind it.
             Harness::Namespace => {
-                let mut command = Command::new("unshare");
+                let mut command = Command::new(self.programs.join("unshare"));
                 command.args(["--user", "--map-user", NAMESPACE_UID, "--map-group", NAMESPACE_UID, "--"]);
                 command.arg(program);
                 command
