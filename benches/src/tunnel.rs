@@ -19,6 +19,9 @@ const ENDPOINT: &str = "127.0.0.1:61080";
 /// Ticks of utime and stime a second (USER_HZ).
 const TICKS: f64 = 100.0;
 
+/// The first byte of a TLS alert: an answer that the proxy lets pass without a word more.
+const ALERT: u8 = 21;
+
 /// One measurement.
 struct Sample {
     seconds: f64,
@@ -30,7 +33,7 @@ pub(crate) fn print() {
     let Some(net) = Internet::new() else { return };
     let big = net.raw("big.example.com", |mut raw| {
         let mut hello = [0u8; 4096];
-        let chunk = vec![0x5au8; 1 << 20];
+        let chunk = vec![ALERT; 1 << 20];
         let _ = raw.read(&mut hello);
         for _ in 0..VOLUME >> 20 {
             if raw.write_all(&chunk).is_err() {
@@ -41,7 +44,7 @@ pub(crate) fn print() {
     net.raw("small.example.com", |mut raw| {
         let mut hello = [0u8; 4096];
         let _ = raw.read(&mut hello);
-        let _ = raw.write_all(b"x");
+        let _ = raw.write_all(&[ALERT]);
         let _ = raw.read(&mut hello);
     });
     let person = Person::new(Who::Root);
@@ -78,7 +81,7 @@ fn opening(net: &Internet, person: &Person, bench: &std::path::Path) {
     let address = net.raw("haproxy.example.com", |mut raw| {
         let mut hello = [0u8; 4096];
         let _ = raw.read(&mut hello);
-        let _ = raw.write_all(b"x");
+        let _ = raw.write_all(&[ALERT]);
         let _ = raw.read(&mut hello);
     });
     let _haproxy = Haproxy::start(net, person, &format!("{}:443", address.v4), "127.0.0.1:7444");
@@ -116,16 +119,10 @@ fn through_anet(net: &Internet, person: &Person, bench: &std::path::Path) -> Sam
     let volume = VOLUME.to_string();
     // The command stays for a moment, so that the proxy's own account of its time can be read.
     let script = format!("{bench} fetch {ENDPOINT} big.example.com {volume} connect; sleep 1");
-    let child = person
-        .anet(["run", "--ro", bench, "--allow", "big.example.com", "--", "sh", "-c", &script])
-        .within(net)
-        .command()
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let call = person.anet(["run", "--ro", bench, "--allow", "big.example.com", "--", "sh", "-c", &script]);
+    let mut child =
+        net.inside(|| call.command().stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap());
     let root = child.id();
-    let mut child = child;
     let mut out = child.stdout.take().unwrap();
     let mut text = Vec::new();
     let mut byte = [0u8; 1];
