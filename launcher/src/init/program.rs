@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use confine::sys::spawn::{Command, ProcessGroup, Program, SpawnError};
 use ipc_proto::init::{CommandPlan, Exit};
 use ipc_proto::launcher::INSIDE_PATH;
+use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::stdio::{stderr, stdin, stdout};
@@ -33,7 +34,11 @@ pub(super) fn start(plan: &CommandPlan, terminal: Option<&Terminal>) -> Started 
         terminal.replace(&mut descriptors);
     }
     let mut worst = Errno::NOENT;
-    for path in candidates(name, &plan.environment) {
+    // Looked at before a process is made for it; whether it can be executed, exec alone says.
+    let is_there = |path: &CString| {
+        !matches!(access(path.as_c_str(), Access::EXISTS), Err(Errno::NOENT | Errno::NOTDIR))
+    };
+    for path in candidates(name, &plan.environment).into_iter().filter(is_there) {
         let run = |program: CString, argv: Vec<CString>| {
             let mut command = Command::new(Program::Path(program));
             command.argv = argv;
