@@ -4,8 +4,12 @@
 //! Counted are allocated blocks, and 4 KiB for each name that stands for an inode, so that millions of empty files are
 //! growth too. Links are not followed and file systems not left; whatever the run does to its tree meanwhile, the walk
 //! stays inside: a directory that is left through `..` must be the one that was entered, else the walk begins anew.
+//!
+//! A file that was removed and is still open takes its space and is in no directory. Where the file system lost more space
+//! than the walk explains, the descriptors of the run's processes are looked through for such files. (What only a mapping or
+//! a socket's queue still holds is not found that way.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,12 +17,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, Stat, chmod, fstat, fstatvfs, open, openat, statat,
+    AtFlags, FileType, Mode, OFlags, RawDir, Stat, chmod, fstat, fstatvfs, open, openat, stat, statat,
 };
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -38,6 +42,8 @@ const MAX_OPEN: usize = 64;
 /// Walks in a row that came to nothing since the tree was moved under them. After that many it counts as an attack on the
 /// measure, and as growth.
 const MAX_BROKEN: u32 = 20;
+/// So much may a file system lose to others before open files are looked through, in bytes.
+const UNEXPLAINED: u64 = 16 << 20;
 /// Room for the names of one read of a directory, in bytes.
 const BUFFER: usize = 32 * 1024;
 
@@ -69,8 +75,8 @@ impl Word {
 pub struct Watch {
     words: OwnedFd,
     most: Arc<AtomicU64>,
-    finish: Sender<()>,
-    // Ends by itself when `finish` is dropped; never waited for, since a walk may take long.
+    orders: Sender<Order>,
+    // Ends by itself when `orders` is dropped; never waited for, since a walk may take long.
     _thread: JoinHandle<()>,
 }
 
@@ -84,17 +90,26 @@ impl Watch {
         let roots: Vec<OwnedFd> =
             directories.iter().map(|path| open(path, flags, Mode::empty())).collect::<Result<_, _>>()?;
         let (words, report) = pipe_with(PipeFlags::CLOEXEC)?;
-        let (finish, orders) = channel();
+        let (sender, orders) = channel();
         let most = Arc::new(AtomicU64::new(0));
-        let meter = Meter { roots, limit, report, orders, most: Arc::clone(&most) };
+        let meter = Meter { roots, limit, report, orders, most: Arc::clone(&most), processes: None };
         let thread = std::thread::Builder::new().name("growth".into()).spawn(move || meter.run())?;
-        Ok(Watch { words, most, finish, _thread: thread })
+        Ok(Watch { words, most, orders: sender, _thread: thread })
+    }
+
+    /// Says in which process namespace the run is, by its device and inode.
+    pub fn look_into(&self, namespace: (u64, u64)) {
+        self.order(Order::LookInto(namespace));
     }
 
     /// Asks for a last walk.
     pub fn finish(&self) {
+        self.order(Order::Finish);
+    }
+
+    fn order(&self, order: Order) {
         // A thread that is gone has said so by closing its pipe.
-        let _ = self.finish.send(());
+        let _ = self.orders.send(order);
     }
 
     /// The next word, when the descriptor is readable. A thread that is gone could not measure: that is no growth seen.
@@ -120,17 +135,27 @@ impl AsFd for Watch {
     }
 }
 
+/// What the launcher wants of the thread.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    LookInto((u64, u64)),
+    Finish,
+}
+
 struct Meter {
     roots: Vec<OwnedFd>,
     limit: u64,
     report: OwnedFd,
-    orders: Receiver<()>,
+    orders: Receiver<Order>,
     most: Arc<AtomicU64>,
+    /// The process namespace of the run.
+    processes: Option<(u64, u64)>,
 }
 
 impl Meter {
-    fn run(self) {
+    fn run(mut self) {
         let start = self.first();
+        let used_at_start = self.disk_use();
         self.say(Word::Ready);
         let mut exceeded = false;
         let mut broken = 0;
@@ -147,7 +172,10 @@ impl Meter {
                 }
             };
             let used = self.disk_use();
-            let grown = grown.unwrap_or(0);
+            let mut grown = grown.unwrap_or(0);
+            if used.saturating_sub(used_at_start) > grown.saturating_add(UNEXPLAINED) {
+                grown = grown.saturating_add(self.removed_but_open());
+            }
             self.most.fetch_max(grown, Ordering::Relaxed);
             if !exceeded && (grown > self.limit || broken >= MAX_BROKEN) {
                 exceeded = true;
@@ -175,19 +203,37 @@ impl Meter {
         (0..MAX_BROKEN).find_map(|_| measure(&self.roots).ok()).unwrap_or(0)
     }
 
-    fn pause(&self, began: Instant, threshold: u64, at_once: bool) -> Next {
+    /// What files take that the run's processes hold open and no directory has any more.
+    fn removed_but_open(&self) -> u64 {
+        let Some(namespace) = self.processes else { return 0 };
+        let devices: BTreeSet<u64> =
+            self.roots.iter().filter_map(|root| Some(fstat(root).ok()?.st_dev)).collect();
+        let mut seen = BTreeMap::new();
+        for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let path = process.path();
+            if !stat(path.join("ns/pid")).is_ok_and(|found| (found.st_dev, found.st_ino) == namespace) {
+                continue;
+            }
+            for descriptor in std::fs::read_dir(path.join("fd")).into_iter().flatten().flatten() {
+                let Ok(file) = stat(descriptor.path()) else { continue };
+                let is_file = FileType::from_raw_mode(file.st_mode) == FileType::RegularFile;
+                if is_file && file.st_nlink == 0 && devices.contains(&file.st_dev) {
+                    seen.insert((file.st_dev, file.st_ino), size(&file));
+                }
+            }
+        }
+        seen.into_values().fold(0, u64::saturating_add)
+    }
+
+    fn pause(&mut self, began: Instant, threshold: u64, at_once: bool) -> Next {
         loop {
             let left = PERIOD.saturating_sub(began.elapsed());
-            if left.is_zero() || at_once || self.disk_use() > threshold {
-                return match self.orders.try_recv() {
-                    Ok(()) => Next::Last,
-                    Err(TryRecvError::Empty) => Next::Walk,
-                    Err(TryRecvError::Disconnected) => Next::Stop,
-                };
-            }
-            match self.orders.recv_timeout(left.min(GLANCE)) {
-                Ok(()) => return Next::Last,
+            let now = left.is_zero() || at_once || self.disk_use() > threshold;
+            match self.orders.recv_timeout(if now { Duration::ZERO } else { left.min(GLANCE) }) {
+                Ok(Order::LookInto(namespace)) => self.processes = Some(namespace),
+                Ok(Order::Finish) => return Next::Last,
                 Err(RecvTimeoutError::Disconnected) => return Next::Stop,
+                Err(RecvTimeoutError::Timeout) if now => return Next::Walk,
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -407,6 +453,22 @@ mod tests {
         watch.finish();
         assert_eq!(next(&watch), Some(Word::Finished));
         assert!((2 << 20..3 << 20).contains(&watch.most()), "{}", watch.most());
+    }
+
+    /// LIM: a file that was removed and is still open is growth.
+    #[test]
+    fn removed_files_count_while_they_are_open() {
+        use std::io::Write;
+        let place = tempfile::tempdir().unwrap();
+        let watch = Watch::start(&[place.path().to_owned()], 32 << 20).unwrap();
+        assert_eq!(next(&watch), Some(Word::Ready));
+        let own = stat("/proc/self/ns/pid").unwrap();
+        watch.look_into((own.st_dev, own.st_ino));
+        let mut file = fs::File::create(place.path().join("hidden")).unwrap();
+        fs::remove_file(place.path().join("hidden")).unwrap();
+        file.write_all(&vec![1u8; 64 << 20]).unwrap();
+        file.sync_all().unwrap();
+        assert_eq!(next(&watch), Some(Word::Exceeded));
     }
 
     /// LIM: a run that ends before anybody looked has exceeded the limit all the same.

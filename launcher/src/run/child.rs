@@ -6,10 +6,19 @@
 use std::fs::read_to_string;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use rustix::fs::stat;
 use rustix::process::Pid;
 
+/// A process, and the namespace of processes that it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) pid: Pid,
+    /// Device and inode of the namespace, where they may be looked at.
+    pub(super) namespace: Option<(u64, u64)>,
+}
+
 /// The only child of the process behind `parent`; none where it has none or several.
-pub(super) fn only_child(parent: &OwnedFd) -> Option<Pid> {
+pub(super) fn only_child(parent: &OwnedFd) -> Option<Found> {
     let about = read_to_string(format!("/proc/self/fdinfo/{}", parent.as_raw_fd())).ok()?;
     let parent = numbers(&about, "Pid:")?.first().copied()?;
     let children = read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
@@ -18,7 +27,9 @@ pub(super) fn only_child(parent: &OwnedFd) -> Option<Pid> {
     // As many levels as we ourselves have, seen from where /proc was mounted, lead to our own.
     let own = numbers(&read_to_string("/proc/self/status").ok()?, "NSpid:")?.len();
     let levels = numbers(&read_to_string(format!("/proc/{child}/status")).ok()?, "NSpid:")?;
-    Pid::from_raw(*levels.get(own.checked_sub(1)?)?)
+    let pid = Pid::from_raw(*levels.get(own.checked_sub(1)?)?)?;
+    let namespace = stat(format!("/proc/{child}/ns/pid")).ok().map(|found| (found.st_dev, found.st_ino));
+    Some(Found { pid, namespace })
 }
 
 /// The numbers of a line.
@@ -42,7 +53,7 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(10));
             only_child(&shell.pidfd)
         });
-        let child = child.unwrap();
+        let child = child.unwrap().pid;
         rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
         confine::sys::wait::wait(std::os::fd::AsFd::as_fd(&shell.pidfd), confine::sys::wait::Ask::default())
             .unwrap();

@@ -204,7 +204,13 @@ impl Run {
         let one = one.ok_or_else(|| {
             failure(Code::SandboxStartFailed, "the sandbox's process 1 cannot be found; is /proc mounted?")
         })?;
-        self.group.as_ref().map_or(Ok(()), |group| group.enter(one)).map_err(|error| refused_by_group(&error))
+        if let (Some(watch), Some(namespace)) = (&self.watch, one.namespace) {
+            watch.look_into(namespace);
+        }
+        self.group
+            .as_ref()
+            .map_or(Ok(()), |group| group.enter(one.pid))
+            .map_err(|error| refused_by_group(&error))
     }
 
     /// Tells the supervisor when the sandbox stands and its start is measured.

@@ -14,7 +14,7 @@ use rustix::io::{Errno, read};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
-use super::child;
+use super::child::{self, Found};
 use super::prepare::Prepared;
 use crate::bwrap::{self, Start};
 
@@ -72,11 +72,11 @@ impl Sandbox {
 
     /// Finds process 1, which has spoken and so exists. (bwrap would tell its number, but reads about it below /proc first,
     /// where the numbers may be those of another namespace than ours.)
-    pub(super) fn find_one(&mut self) -> Option<Pid> {
-        let pid = child::only_child(&self.bwrap.pidfd)?;
+    pub(super) fn find_one(&mut self) -> Option<Found> {
+        let found = child::only_child(&self.bwrap.pidfd)?;
         // bwrap reaps it, but not before it has ended: as long as bwrap lives the number means this process.
-        self.one = pidfd_open(pid, PidfdFlags::empty()).ok();
-        self.one.is_some().then_some(pid)
+        self.one = pidfd_open(found.pid, PidfdFlags::empty()).ok();
+        self.one.is_some().then_some(found)
     }
 
     /// Reads what bwrap complains of.

@@ -211,11 +211,48 @@ fn sockets_in_opened_directories_are_closed() {
     assert_eq!(node.run(&plan).status(), Some(3));
 }
 
+/// FS-4: two runs in one directory: what the first made for both stays until the second ends.
+#[test]
+fn two_runs_share_their_placeholders() {
+    use ipc_proto::launcher::{FromLauncher, ToLauncher};
+    use std::os::fd::AsFd;
+    let node = Node::start();
+    let first = node.here("while ! test -e go; do sleep 0.02; done");
+    let second = node.here("while ! test -e end; do sleep 0.02; done; echo evil > .bashrc; echo evil > .claude/settings.json; true");
+    let null = node_null();
+    node.launch(&first, [null.as_fd(), null.as_fd(), null.as_fd()]);
+    node.launch(&second, [null.as_fd(), null.as_fd(), null.as_fd()]);
+    let mut ready = 0;
+    let mut closed = Vec::new();
+    while closed.len() < 2 {
+        match node.receive().0 {
+            FromLauncher::Ready { run, .. } => {
+                node.send(&ToLauncher::Go(run));
+                ready += 1;
+                if ready == 2 {
+                    fs::write(node.project().join("go"), "").unwrap();
+                }
+            }
+            FromLauncher::Closed { run, .. } => {
+                closed.push(run);
+                if closed.len() == 1 {
+                    assert_eq!(run, first.run);
+                    assert!(node.project().join(".bashrc").is_dir());
+                    fs::write(node.project().join("end"), "").unwrap();
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(names(&node.project()), ["end", "go"]);
+}
+
 /// FS-4: a launcher that is killed leaves placeholders; the next start removes them and everything else.
 #[test]
 fn the_next_start_cleans_up_after_a_kill() {
     let node = Node::start();
-    let mut plan = node.here("touch started; sleep 60");
+    let script = format!("touch started; sleep 60.5{}", rustix::process::getuid().as_raw());
+    let mut plan = node.here(&script);
     plan.files.root = c(node.place.path().canonicalize().unwrap().join("runs"));
     let null = fs::File::open("/dev/null").unwrap();
     use std::os::fd::AsFd;
@@ -228,7 +265,7 @@ fn the_next_start_cleans_up_after_a_kill() {
     assert!(crate::node::eventually(|| node.project().join("started").exists()));
     assert!(node.project().join(".bashrc").is_dir());
     node.kill();
-    assert!(crate::node::eventually(|| crate::node::processes("touch started; sleep 60").is_empty()));
+    assert!(crate::node::eventually(|| crate::node::processes(&script).is_empty()));
     let Node { place, .. } = node;
     let again = Node::start_in(place);
     let null = node_null();

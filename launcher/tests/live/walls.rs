@@ -13,6 +13,11 @@ use ipc_proto::launcher::{Endpoints, Exceeded, FromLauncher, ToLauncher};
 
 use crate::node::{Node, c, eventually, processes};
 
+/// A number of seconds to sleep that no other test's sleeps are found by, nor those of the same tests as another user.
+fn seconds(number: u32) -> String {
+    format!("{number}.5{}", rustix::process::getuid().as_raw())
+}
+
 fn outside() -> Vec<NamespaceId> {
     let id = |kind: NamespaceKind| {
         let found = rustix::fs::stat(format!("/proc/self/ns/{}", kind.as_str())).unwrap();
@@ -149,6 +154,9 @@ fn growth_ends_the_run() {
     assert_eq!((went.over, went.exit), (Some(Exceeded::Growth), Some(None)), "{}", node.log());
     assert!(began.elapsed() < Duration::from_secs(5));
     assert!(went.used.unwrap().growth.unwrap() > 50 << 20);
+    let mut plan = node.sh("exec 3> big; rm big; head -c 200M /dev/zero >&3; sleep 60");
+    plan.growth = Some(50 << 20);
+    assert_eq!(node.run(&plan).over, Some(Exceeded::Growth), "removed and still open");
     for script in ["head -c 100M /dev/zero > big", "mkdir m; cd m; for i in $(seq 20000); do : > $i; done"] {
         let mut plan = node.sh(script);
         plan.growth = Some(50 << 20);
@@ -181,13 +189,15 @@ fn hostile_leftovers_are_removed() {
 #[test]
 fn nothing_survives() {
     let node = Node::start();
-    let went =
-        node.run(&node.sh("setsid sleep 61.5 & trap '' TERM HUP; setsid sh -c 'sleep 61.5; :' & exit 3"));
+    let time = seconds(61);
+    let script = format!("setsid sleep {time} & trap '' TERM HUP; setsid sh -c 'sleep {time}; :' & exit 3");
+    let went = node.run(&node.sh(&script));
     assert_eq!(went.status(), Some(3));
-    assert!(processes("61.5").is_empty());
+    assert!(processes(&time).is_empty());
 
     for kill in [true, false] {
-        let plan = node.sh("setsid sleep 62.5 & sleep 62.5");
+        let time = seconds(62);
+        let plan = node.sh(&format!("setsid sleep {time} & sleep {time}"));
         let null = std::fs::File::open("/dev/null").unwrap();
         let node = Node::start();
         let mut plan = plan;
@@ -195,13 +205,13 @@ fn nothing_survives() {
         node.launch(&plan, [null.as_fd(), null.as_fd(), null.as_fd()]);
         assert!(matches!(node.receive().0, FromLauncher::Ready { .. }));
         node.send(&ToLauncher::Go(plan.run));
-        assert!(eventually(|| !processes("62.5").is_empty()));
+        assert!(eventually(|| !processes(&time).is_empty()));
         if kill {
             node.kill();
         } else {
             assert_eq!(node.end(), Some(0));
         }
-        assert!(eventually(|| processes("62.5").is_empty()));
+        assert!(eventually(|| processes(&time).is_empty()));
     }
 }
 
@@ -217,6 +227,36 @@ fn runs_are_ended_on_request() {
         }
     });
     drop(ended);
+}
+
+/// A bwrap that never comes up is given up, and nothing of it is left.
+#[test]
+fn a_start_that_hangs_is_given_up() {
+    let node = Node::start();
+    let slow = node.place.path().join("bwrap");
+    let time = seconds(63);
+    std::fs::write(&slow, format!("#!/bin/sh\nsleep {time} & sleep {time}\n")).unwrap();
+    std::fs::set_permissions(&slow, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut plan = node.sh("true");
+    plan.programs.bwrap = c(&slow);
+    let went = node.run(&plan);
+    assert!(went.failure.unwrap().text.contains("ten seconds"));
+    assert!(processes(&time).is_empty());
+}
+
+/// DIA-2: bwrap's own words come with the failure.
+#[test]
+fn bwraps_words_are_told() {
+    let node = Node::start();
+    let broken = node.place.path().join("bwrap");
+    std::fs::write(&broken, "#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2; exit 1\n")
+        .unwrap();
+    std::fs::set_permissions(&broken, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut plan = node.sh("true");
+    plan.programs.bwrap = c(&broken);
+    let failure = node.run(&plan).failure.unwrap();
+    assert_eq!(failure.code, ipc_proto::Code::UsernsBlocked);
+    assert_eq!(failure.text, "bwrap: setting up uid map: Permission denied");
 }
 
 /// Two runs at once do not meet.
