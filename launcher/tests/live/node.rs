@@ -243,11 +243,14 @@ impl Node {
 
     /// SIGKILL for the launcher itself.
     pub fn kill(&self) {
-        let outer = self.child.pid.as_raw_nonzero();
-        let children = std::fs::read_to_string(format!("/proc/{outer}/task/{outer}/children")).unwrap();
-        let launcher = Pid::from_raw(children.trim().parse().unwrap()).unwrap();
-        kill_process(launcher, Signal::KILL).unwrap();
+        kill_process(child_of(self.child.pid).unwrap(), Signal::KILL).unwrap();
         wait_for_end(&self.child);
+    }
+
+    /// bwrap and process 1 of the sandbox, as far as they are there.
+    pub fn below(&self) -> Vec<Pid> {
+        let launcher = child_of(self.child.pid);
+        std::iter::successors(launcher, |pid| child_of(*pid)).skip(1).take(2).collect()
     }
 
     /// Whether the launcher ends by itself, and with which status.
@@ -255,6 +258,12 @@ impl Node {
         drop(self.channel);
         wait_for_end(&self.child)
     }
+}
+
+fn child_of(parent: Pid) -> Option<Pid> {
+    let number = parent.as_raw_nonzero();
+    let children = std::fs::read_to_string(format!("/proc/{number}/task/{number}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok().and_then(Pid::from_raw)
 }
 
 pub fn wait_for_end(child: &Child) -> Option<i32> {

@@ -215,6 +215,54 @@ fn nothing_survives() {
     }
 }
 
+/// SBX-5: the launcher, bwrap or process 1 killed at any moment of a start: nobody is left, and where the launcher lives it
+/// says how the run ended and goes on.
+#[test]
+fn nothing_survives_a_kill_at_any_moment() {
+    let null = std::fs::File::open("/dev/null").unwrap();
+    let time = seconds(64);
+    for round in 0..60u64 {
+        let node = Node::start();
+        let plan = node.sh(&format!("setsid sleep {time} & sleep {time}"));
+        node.launch(&plan, [null.as_fd(), null.as_fd(), null.as_fd()]);
+        let until = Instant::now() + Duration::from_micros(round * 977 % 15_000);
+        let mut went = false;
+        while Instant::now() < until {
+            let mut fds = [rustix::event::PollFd::new(&node.channel, rustix::event::PollFlags::IN)];
+            let soon = rustix::event::Timespec { tv_sec: 0, tv_nsec: 200_000 };
+            if !went && rustix::event::poll(&mut fds, Some(&soon)).unwrap() > 0 {
+                assert!(matches!(node.receive().0, FromLauncher::Ready { .. }));
+                node.send(&ToLauncher::Go(plan.run));
+                went = true;
+            }
+        }
+        // Every other round bwrap or what it started, as many levels below the launcher as there are.
+        let victims = node.below();
+        match round % 3 {
+            0 => node.kill(),
+            level => match victims.get(usize::try_from(level).unwrap() - 1) {
+                Some(victim) => {
+                    let _ = rustix::process::kill_process(*victim, rustix::process::Signal::KILL);
+                    loop {
+                        match node.receive().0 {
+                            FromLauncher::Ready { run, .. } => node.send(&ToLauncher::Go(run)),
+                            FromLauncher::Closed { .. } => break,
+                            FromLauncher::Failed { .. } | FromLauncher::Exited { exit: None, .. } => {}
+                            other => panic!("{other:?}"),
+                        }
+                    }
+                    let mut plan = node.sh("exit 4");
+                    plan.files.root = c(node.place.path().canonicalize().unwrap().join("runs"));
+                    assert_eq!(node.run(&plan).status(), Some(4), "{}", node.log());
+                }
+                None => node.kill(),
+            },
+        }
+        drop(node);
+        assert!(eventually(|| processes(&time).is_empty()), "round {round}");
+    }
+}
+
 /// End ends a run at any time, and the launcher goes on with others.
 #[test]
 fn runs_are_ended_on_request() {
