@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use ipc_proto::proxy::Reason;
 use tokio::net::TcpStream;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::address::PublicAddr;
@@ -45,26 +46,40 @@ fn interleave(addresses: &[PublicAddr]) -> Vec<PublicAddr> {
 
 /// Tries all addresses, each a little after the one before or as soon as that one failed; the first that stands wins.
 async fn race(addresses: &[SocketAddr]) -> Result<(TcpStream, SocketAddr), Reason> {
-    let mut attempts = JoinSet::new();
-    let mut waiting = addresses.iter().copied();
     let contest = async {
-        let mut last = None;
+        let mut waiting = addresses.iter().copied().peekable();
+        let mut attempts = Vec::new();
+        let mut last = Reason::ConnectFailed;
         loop {
-            let started = waiting.next().map(|address| attempts.spawn(connect(address))).is_some();
-            if !started && attempts.is_empty() {
-                return Err(last.unwrap_or(Reason::ConnectFailed));
+            attempts.extend(waiting.next().map(|address| Box::pin(connect(address))));
+            if attempts.is_empty() {
+                return Err(last);
             }
             tokio::select! {
-                Some(done) = attempts.join_next() => match done {
-                    Ok(Ok(connected)) => return Ok(connected),
-                    Ok(Err(error)) => last = Some(reason(&error)),
-                    Err(_) => last = Some(Reason::ConnectFailed),
+                done = first_of(&mut attempts) => match done {
+                    Ok(connected) => return Ok(connected),
+                    Err(error) => last = reason(&error),
                 },
-                () = sleep(STAGGER), if started => {}
+                () = sleep(STAGGER), if waiting.peek().is_some() => {}
             }
         }
     };
     timeout(DEADLINE, contest).await.unwrap_or(Err(Reason::ConnectTimeout))
+}
+
+/// What the first of several is that is done; it is taken out. Of none: waits forever.
+async fn first_of<F: Future + Unpin>(running: &mut Vec<F>) -> F::Output {
+    std::future::poll_fn(|context| {
+        let done =
+            running.iter_mut().enumerate().find_map(|(place, future)| match Pin::new(future).poll(context) {
+                Poll::Ready(output) => Some((place, output)),
+                Poll::Pending => None,
+            });
+        let Some((place, output)) = done else { return Poll::Pending };
+        drop(running.swap_remove(place));
+        Poll::Ready(output)
+    })
+    .await
 }
 
 async fn connect(address: SocketAddr) -> io::Result<(TcpStream, SocketAddr)> {

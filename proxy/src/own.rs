@@ -81,4 +81,41 @@ mod tests {
         assert!(!is_own("1.1.1.1".parse().unwrap()));
         assert!(!is_own("2606:4700::1111".parse().unwrap()));
     }
+
+    /// What `unshare` sets up for the test below: two public addresses of one network, as a host with several has them.
+    const SETUP: &str = "ip link set lo up && ip link add near type veth peer name far && \
+        ip addr add 8.8.4.1/24 dev near && ip addr add 8.8.4.2/24 dev near && \
+        ip -6 addr add 2606:4700::1/64 dev near nodad && ip -6 addr add 2606:4700::2/64 dev near nodad && \
+        ip link set near up && ip link set far up && ip route add default via 8.8.4.9";
+
+    /// EGR-4: every own public address is found, also the second of a network, which a socket that is merely connected
+    /// does not show; and `ip_nonlocal_bind`, as load balancers set it, makes neither all addresses own nor none.
+    #[test]
+    fn second_addresses_are_own() {
+        let myself = std::env::current_exe().unwrap();
+        for setting in ["", " && sysctl -qw net.ipv4.ip_nonlocal_bind=1 net.ipv6.ip_nonlocal_bind=1"] {
+            let script =
+                format!("{SETUP}{setting} && exec \"$0\" --ignored --exact own::tests::in_a_namespace");
+            let output = std::process::Command::new("unshare")
+                .args(["--map-root-user", "--net", "sh", "-c", &script])
+                .arg(&myself)
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+        }
+    }
+
+    #[test]
+    #[ignore = "only inside the namespace that second_addresses_are_own makes"]
+    fn in_a_namespace() {
+        let own = |text: &str| is_own(text.parse().unwrap());
+        for address in ["8.8.4.1", "8.8.4.2", "8.8.4.255", "2606:4700::1", "2606:4700::2", "127.0.0.1", "::1"]
+        {
+            assert!(own(address), "{address}");
+        }
+        for address in ["8.8.4.3", "1.1.1.1", "2606:4700::3", "2001:4860:4860::8888"] {
+            assert!(!own(address), "{address}");
+        }
+    }
 }

@@ -2,7 +2,7 @@
 //!
 //! splice(2) moves them from one socket through a pipe to the other without a copy into this process, which costs about
 //! half the processor time of reading and writing, and says how many it moved, so that counts stay exact. What one
-//! splice may take is what the meter grants: the limit is the length of the call.
+//! call may take is what the meter grants: the limit is the length of the call.
 
 use std::cell::Cell;
 use std::io;
@@ -20,6 +20,10 @@ use crate::meter::{Direction, Grant, Meter};
 /// The size of a pipe, in bytes: the default limit for an unprivileged user. Measured for 1 GiB on loopback, it takes
 /// half the processor time of the default 64 KiB.
 const PIPE: usize = 1 << 20;
+/// How many bytes a direction carries before it gets a pipe.
+const BULK: u64 = 64 * 1024;
+/// How many bytes are read at once before that.
+const CHUNK: usize = 16 * 1024;
 /// How long a tunnel may be silent, both ways.
 pub const IDLE: Duration = Duration::from_secs(600);
 /// How long the other direction may go on after one was refused, so that what is under way arrives.
@@ -76,7 +80,7 @@ pub async fn relay(up: impl Future<Output = End>, down: impl Future<Output = End
     };
     tokio::select! {
         end = both => end,
-        () = silence(carried) => End::Refused(Reason::Idle),
+        () = silence(carried, IDLE) => End::Refused(Reason::Idle),
     }
 }
 
@@ -94,12 +98,12 @@ async fn join(first: End, second: impl Future<Output = End>) -> End {
     }
 }
 
-/// Ends between one and two [`IDLE`] after the last byte: no timer has to be moved for each one.
-async fn silence(carried: &Carried) {
+/// Ends between one and two periods after the last byte: no timer has to be moved for each one.
+async fn silence(carried: &Carried, period: Duration) {
     let moved = || (carried.get(Direction::Out), carried.get(Direction::In));
     let mut before = moved();
     loop {
-        sleep(IDLE).await;
+        sleep(period).await;
         let now = moved();
         if now == before {
             return;
@@ -116,42 +120,51 @@ pub async fn pump(
     direction: Direction,
     carried: &Carried,
 ) -> End {
-    let end = match Pump::new(from, to, meter, direction, carried) {
-        Ok(mut pump) => pump.run().await.unwrap_or(End::Broken),
-        Err(_) => End::Broken,
-    };
+    let store = Store::Memory(Vec::new());
+    let mut pump = Pump { from, to, meter, direction, carried, store, moved: 0, held: 0 };
+    let end = pump.run().await.unwrap_or(End::Broken);
     // The receiver gets all that was granted and then an end, not a reset that would take queued bytes with it.
     let _ = rustix::net::shutdown(to, rustix::net::Shutdown::Write);
     end
 }
 
-/// One direction: its pipe, and what is in it.
+/// One direction.
 struct Pump<'a> {
     from: &'a TcpStream,
     to: &'a TcpStream,
     meter: &'a Meter,
     direction: Direction,
     carried: &'a Carried,
-    out_of_pipe: OwnedFd,
-    into_pipe: OwnedFd,
-    /// Bytes that left `from` and have not reached `to`; they are taken from the meter.
+    store: Store,
+    /// Bytes that reached `to`.
+    moved: u64,
+    /// Bytes that left `from` and have not reached `to`: they are in the store, and taken from the meter.
     held: u64,
 }
 
-impl<'a> Pump<'a> {
-    fn new(
-        from: &'a TcpStream,
-        to: &'a TcpStream,
-        meter: &'a Meter,
-        direction: Direction,
-        carried: &'a Carried,
-    ) -> io::Result<Self> {
-        let (out_of_pipe, into_pipe) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        // Refused when this user's pipes have used up their pages: then the default has to do.
-        let _ = fcntl_setpipe_size(&into_pipe, PIPE);
-        Ok(Pump { from, to, meter, direction, carried, out_of_pipe, into_pipe, held: 0 })
-    }
+/// Where bytes are on their way.
+enum Store {
+    /// Here, for the first few: most tunnels carry a page or an answer, for which a pipe is not worth its making.
+    Memory(Vec<u8>),
+    /// In the kernel.
+    Pipe(Pipe),
+}
 
+struct Pipe {
+    out: OwnedFd,
+    into: OwnedFd,
+}
+
+impl Pipe {
+    fn new() -> io::Result<Pipe> {
+        let (out, into) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+        // Refused when this user's pipes have used up their pages: then the default has to do.
+        let _ = fcntl_setpipe_size(&into, PIPE);
+        Ok(Pipe { out, into })
+    }
+}
+
+impl Pump<'_> {
     async fn run(&mut self) -> io::Result<End> {
         loop {
             self.from.readable().await?;
@@ -170,21 +183,46 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Takes what the sender has into the pipe, which is empty: that nothing could be moved means that nothing was there.
+    /// Takes what the sender has into the store, which is empty: that nothing could be moved means that nothing was there.
     fn fill(&mut self, granted: u64) -> io::Result<usize> {
-        let moved = self.from.try_io(Interest::READABLE, || step(self.from, &self.into_pipe, granted));
-        self.held = *moved.as_ref().unwrap_or(&0) as u64;
+        if let Store::Memory(_) = self.store
+            && self.moved >= BULK
+            && let Ok(pipe) = Pipe::new()
+        {
+            self.store = Store::Pipe(pipe);
+        }
+        let from = self.from;
+        let filled = match &mut self.store {
+            Store::Memory(bytes) => {
+                bytes.resize(usize::try_from(granted).unwrap_or(CHUNK).min(CHUNK), 0);
+                let filled = from.try_read(bytes);
+                bytes.truncate(*filled.as_ref().unwrap_or(&0));
+                filled
+            }
+            Store::Pipe(pipe) => from.try_io(Interest::READABLE, || step(from, &pipe.into, granted)),
+        };
+        self.held = *filled.as_ref().unwrap_or(&0) as u64;
         self.meter.give_back(self.direction, granted - self.held);
-        moved
+        filled
     }
 
-    /// Empties the pipe into the receiver.
+    /// Empties the store into the receiver.
     async fn drain(&mut self) -> io::Result<()> {
         while self.held > 0 {
             self.to.writable().await?;
-            match self.to.try_io(Interest::WRITABLE, || step(&self.out_of_pipe, self.to, self.held)) {
+            let (to, held) = (self.to, self.held);
+            let drained = match &mut self.store {
+                Store::Memory(bytes) => {
+                    let drained = to.try_write(bytes);
+                    bytes.drain(..*drained.as_ref().unwrap_or(&0));
+                    drained
+                }
+                Store::Pipe(pipe) => to.try_io(Interest::WRITABLE, || step(&pipe.out, to, held)),
+            };
+            match drained {
                 Ok(moved) => {
                     self.held -= moved as u64;
+                    self.moved += moved as u64;
                     self.carried.add(self.direction, moved as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

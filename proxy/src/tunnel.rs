@@ -44,6 +44,7 @@ struct Attempt {
     port: Cell<u16>,
     class: Cell<Class>,
     addresses: RefCell<Vec<IpAddr>>,
+    stands: Cell<bool>,
     carried: Carried,
 }
 
@@ -55,6 +56,7 @@ impl Attempt {
             port: Cell::new(0),
             class: Cell::new(Class::Unknown),
             addresses: RefCell::default(),
+            stands: Cell::new(false),
             carried: Carried::default(),
         }
     }
@@ -72,7 +74,7 @@ impl Attempt {
             host: self.host.borrow().clone(),
             port: self.port.get(),
             class: self.class.get(),
-            decision: decision(reason),
+            decision: self.decision(reason),
             reason,
             addresses: self.addresses.borrow().clone(),
             bytes_out: self.carried.get(Direction::Out),
@@ -80,15 +82,16 @@ impl Attempt {
             ended,
         }
     }
-}
 
-fn decision(reason: Reason) -> Decision {
-    if matches!(reason, Reason::Listed | Reason::Idle | Reason::RunEnded) {
-        return Decision::Allow;
-    }
-    match Refusal::of(reason).and_then(|refusal| refusal.status) {
-        Some(502 | 504) => Decision::Fail,
-        Some(_) | None => Decision::Deny,
+    fn decision(&self, reason: Reason) -> Decision {
+        match Refusal::of(reason).and_then(|refusal| refusal.status) {
+            Some(502 | 504) => Decision::Fail,
+            // The run's end, and silence, are nobody's refusal.
+            None if matches!(reason, Reason::Listed | Reason::Idle | Reason::RunEnded) => {
+                if self.stands.get() { Decision::Allow } else { Decision::Fail }
+            }
+            Some(_) | None => Decision::Deny,
+        }
     }
 }
 
@@ -172,8 +175,11 @@ async fn open(run: &Run, reach: &impl Reach, client: &TcpStream, attempt: &Attem
         }
     };
     place.stands();
+    attempt.stands.set(true);
+    let answered = write_all(client, ESTABLISHED).await;
+    // Before the first byte goes out, though not before the client's answer: it need not wait for the record.
     run.report(attempt.report(Reason::Listed, false)).await;
-    match write_all(client, ESTABLISHED).await {
+    match answered {
         Ok(()) => Outcome::Tunnel(stand(run, host, client, &server, received, &attempt.carried).await),
         Err(_) => Outcome::Tunnel(Reason::Listed),
     }
@@ -359,8 +365,11 @@ impl Tunnel<'_> {
 
 async fn refuse(run: &Run, client: &TcpStream, host: &str, reason: Reason) {
     let details = Details { host, allowed: run.hosts(), limit: run.limit(reason) };
-    if let Some(answer) = Refusal::of(reason).and_then(|refusal| refusal.answer(&details)) {
-        say(client, &answer).await;
+    let Some(answer) = Refusal::of(reason).and_then(|refusal| refusal.answer(&details)) else { return };
+    tokio::select! {
+        // A run's end waits for nobody's last word.
+        () = run.closed() => {}
+        () = say(client, &answer) => {}
     }
 }
 

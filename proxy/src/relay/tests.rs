@@ -43,3 +43,45 @@ fn what_did_not_leave_is_given_back() {
         assert_eq!(received, carried.get(Direction::Out));
     });
 }
+
+/// A silent tunnel ends; one that carries a byte now and then, either way, does not.
+#[test]
+fn only_silence_ends_a_tunnel() {
+    const PERIOD: Duration = Duration::from_millis(100);
+    wait(async {
+        let carried = Carried::default();
+        let speaking = async {
+            for direction in [Direction::Out, Direction::In, Direction::Out, Direction::In] {
+                sleep(PERIOD / 2).await;
+                carried.add(direction, 1);
+            }
+        };
+        let started = std::time::Instant::now();
+        tokio::join!(speaking, silence(&carried, PERIOD));
+        let elapsed = started.elapsed();
+        assert!(elapsed >= PERIOD * 3, "{elapsed:?}");
+    });
+}
+
+/// What is small stays in memory, what is large goes through a pipe, and neither loses or doubles a byte at the change.
+#[test]
+fn the_change_to_a_pipe_loses_nothing() {
+    wait(async {
+        let ((client, near), (far, server)) = (pair().await, pair().await);
+        let (meter, carried) = (Meter::new(None, None, None), Carried::default());
+        let data: Vec<u8> = (0..4 * BULK).map(|place| (place % 253) as u8).collect();
+        let sending = async {
+            crate::wait::write_all(&client, &data).await.unwrap();
+            rustix::net::shutdown(&client, rustix::net::Shutdown::Write).unwrap();
+        };
+        let receiving = async {
+            let mut received = Vec::new();
+            while crate::wait::read_some(&server, &mut received, usize::MAX).await.unwrap() > 0 {}
+            received
+        };
+        let relaying = pump(&near, &far, &meter, Direction::Out, &carried);
+        let ((), received, end) = tokio::join!(sending, receiving, relaying);
+        assert!(received == data);
+        assert_eq!((end, carried.get(Direction::Out)), (End::Finished, 4 * BULK));
+    });
+}

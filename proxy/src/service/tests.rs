@@ -652,6 +652,24 @@ fn the_end_of_a_run_ends_its_tunnels() {
     assert!(StdStream::connect(endpoint).is_err());
 }
 
+/// LIM: the end waits for nobody: not for a refused client that is still listened to, not for a name that is asked for.
+#[test]
+fn the_end_of_a_run_is_prompt() {
+    let debits = Debits { destinations: true, bytes_out: None };
+    let anet = Stage::open(Terms { debits, ..Terms::default() });
+    let mut refused = anet.client();
+    refused.write_all(connect("evil.com").as_bytes()).unwrap();
+    assert_eq!(anet.report().reason, Reason::NotListed);
+    let mut waiting = anet.client();
+    waiting.write_all(connect(HOST).as_bytes()).unwrap();
+    assert!(matches!(anet.next(), FromProxy::WantDestination { .. }));
+    let started = Instant::now();
+    let (reports, ..) = anet.close();
+    assert!(started.elapsed() < Duration::from_millis(500), "{:?}", started.elapsed());
+    let [report] = reports.as_slice() else { panic!("{reports:?}") };
+    assert_eq!((report.reason, report.decision), (Reason::RunEnded, Decision::Fail));
+}
+
 /// A run's name is free once it has closed.
 #[test]
 fn a_run_can_follow_another_of_its_name() {
