@@ -107,9 +107,8 @@ pub fn enter(role: Role, paths: &Paths<'_>) -> Result<Report, Error> {
     // A domain of scopes alone, below which another one with rules on files is entered, forbids every move between
     // directories there: the right to that (REFER) is refused by each domain that does not name it, as soon as one of
     // the stack has rules on files. Namespaces that hold nobody else do what the scopes would.
-    let scopes_alone = |domain: &Landlock| {
-        domain.files == Files::Unrestricted && domain.network == Network::Unrestricted
-    };
+    let scopes_alone =
+        |domain: &Landlock| domain.files == Files::Unrestricted && domain.network == Network::Unrestricted;
     let landlock_missing = match &wanted.landlock {
         Some(domain) if paths.apart && scopes_alone(domain) => Vec::new(),
         Some(domain) => {

@@ -54,6 +54,11 @@ pub enum Fatal {
     /// It would run as root.
     #[error("the launcher was started as root; a run never has the host's user 0")]
     Root,
+    /// Whoever made its process namespace did not mount /proc in it.
+    #[error(
+        "/proc is that of another process namespace than the launcher's; report this as a defect of anet"
+    )]
+    ForeignProc,
     /// What was done to the operator's directories could not be undone; the next start does it.
     #[error("placeholders could not be removed: {text}")]
     Undo {

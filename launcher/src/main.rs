@@ -41,7 +41,7 @@ fn live(log: &Log) -> Result<(), Fatal> {
     if !proc_is_ours() {
         // bwrap opens /proc/N/ns of its child, by the number that it knows; where that number is free in the other namespace
         // (a gap among the kernel's threads, or a host without any) it ends with `open /proc/N/ns/ns failed`.
-        log.line("/proc is that of another process namespace than the launcher's: some runs will not start");
+        return Err(Fatal::ForeignProc);
     }
     supervisor.send(&hello, &[])?;
     Launcher::new(supervisor, children, surroundings, log).serve()

@@ -35,6 +35,8 @@ pub struct Namespaces {
     pub user: bool,
     /// A process namespace, the child its process 1: the kernel ends everything in it when the child ends.
     pub pid: bool,
+    /// A mount namespace, whose /proc is that of the process namespace: who looks for processes by number finds its own.
+    pub proc: bool,
     /// A network namespace with nothing but a loopback that is down.
     pub net: bool,
 }
@@ -167,7 +169,7 @@ fn refused(namespaces: Namespaces, step: Step, errno: Errno) -> SpawnError {
             SpawnError::NamespacesRefused { errno }
         }
         Step::Namespaces => SpawnError::Start { errno },
-        Step::UserMaps => SpawnError::NamespacesRefused { errno },
+        Step::UserMaps | Step::Proc => SpawnError::NamespacesRefused { errno },
         Step::Descriptors
         | Step::Session
         | Step::Terminal
@@ -229,6 +231,9 @@ fn start(namespaces: Namespaces, plan: &mut child::Plan<'_>) -> Result<Child, Er
     }
     if namespaces.pid {
         flags |= libc::CLONE_NEWPID;
+    }
+    if namespaces.proc {
+        flags |= libc::CLONE_NEWNS;
     }
     if namespaces.net {
         flags |= libc::CLONE_NEWNET;

@@ -249,7 +249,7 @@ fn bwrap() {
     if root() {
         let told = outcome("bwrap", &[], |command| {
             nobody(command);
-            command.namespaces = Namespaces { user: false, pid: true, net: true };
+            command.namespaces = Namespaces { user: false, pid: true, net: true, ..Namespaces::default() };
         });
         assert_eq!(told.text, "inside\n");
     }
@@ -279,7 +279,7 @@ fn proxy() {
     }
     let empty = |command: &mut Command<'_>| {
         nobody(command);
-        command.namespaces = Namespaces { user: false, pid: false, net: true };
+        command.namespaces = Namespaces { user: false, pid: false, net: true, ..Namespaces::default() };
     };
     // ENETUNREACH is the network's answer, EACCES the domain's.
     let free = outcome("proxy", &["none"], empty).text;

@@ -150,10 +150,10 @@ fn threads() {
 fn refused_namespaces(_: &[&str]) {
     let mut command = Command::new(Program::Path(c("/bin/true")));
     command.argv = vec![c("true")];
-    command.namespaces = Namespaces { user: false, pid: true, net: false };
+    command.namespaces = Namespaces { user: false, pid: true, net: false, ..Namespaces::default() };
     println!("{:?}", command.spawn().map(|_| ()));
     confine();
-    command.namespaces = Namespaces { user: true, pid: false, net: false };
+    command.namespaces = Namespaces { user: true, pid: false, net: false, ..Namespaces::default() };
     println!("{:?}", command.spawn().map(|_| ()));
     command.namespaces = Namespaces::default();
     assert!(command.spawn().is_ok(), "and goes on without");

@@ -384,7 +384,7 @@ fn spawn_namespaces(words: &[&str]) {
     let mut command = Command::new(Program::Descriptor(program.as_fd()));
     command.argv = ["live", "child", words[0]].map(c).to_vec();
     command.descriptors = vec![(rustix::stdio::stdout(), 1), (rustix::stdio::stderr(), 2)];
-    command.namespaces = Namespaces { user: true, pid: true, net: true };
+    command.namespaces = Namespaces { user: true, pid: true, net: true, ..Namespaces::default() };
     command.parent_death_signal = true;
     match command.spawn() {
         Ok(child) => println!("{:?}", wait(child.pidfd.as_fd(), Ask::default()).unwrap().unwrap()),
@@ -402,7 +402,7 @@ fn namespaces() {
         // As root without a user namespace, as a service does.
         let told = outcome("namespaces", &[], |command| {
             nobody(command);
-            command.namespaces = Namespaces { user: false, pid: true, net: true };
+            command.namespaces = Namespaces { user: false, pid: true, net: true, ..Namespaces::default() };
         });
         assert!(told.text.starts_with("pid 1 parent None map 0 0 4294967295 "), "{}", told.text);
         assert!(

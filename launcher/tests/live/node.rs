@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use confine::sys::spawn::{Child, Command, Program};
+use confine::sys::spawn::{Child, Command, Identity, Namespaces, Program};
 use ipc_proto::init::{CommandPlan, Exit, ProbeFailure, ProbePlan, Purpose, TerminalPlan};
 use ipc_proto::launcher::{
     Endpoints, Exceeded, Failure, FilePlan, FromLauncher, INSIDE_PATH, INSIDE_WORK, LaunchPlan, Programs,
@@ -18,7 +18,7 @@ use ipc_proto::launcher::{
 };
 use ipc_proto::{Channel, Received, RunId, bulk};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, kill_process, pidfd_send_signal};
+use rustix::process::{Pid, Signal, pidfd_send_signal};
 
 /// Whom a run belongs to when the tests are started by root.
 const USER: u32 = 1234;
@@ -87,17 +87,11 @@ impl Node {
         let log = place.path().join("log");
         let (channel, far) = Channel::<ToLauncher, FromLauncher>::pair().unwrap();
         let (null, file) = (null(), File::options().append(true).create(true).open(&log).unwrap());
-        // As the guard: process 1 of new namespaces, with a /proc of its own.
-        let mut argv = vec!["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--net"];
-        if is_root() {
-            argv.extend(["setpriv", "--reuid=1234", "--regid=1234", "--clear-groups", "--bounding-set=-all"]);
-        } else {
-            argv.push("--map-current-user");
-        }
-        argv.push(env!("CARGO_BIN_EXE_anet-launcher"));
-        let mut command = Command::new(Program::Path(c("/usr/bin/unshare")));
-        command.argv = argv.iter().map(c).collect();
-        command.env = vec![c("PATH=/usr/bin:/bin")];
+        // As the guard does.
+        let mut command = Command::new(Program::Path(c(env!("CARGO_BIN_EXE_anet-launcher"))));
+        command.argv = vec![c("anet-launcher")];
+        command.namespaces = Namespaces { user: !is_root(), pid: true, proc: true, net: true };
+        command.identity = is_root().then_some(Identity { uid: USER, gid: USER });
         command.descriptors = vec![
             (null.as_fd(), 0),
             (null.as_fd(), 1),
@@ -243,14 +237,13 @@ impl Node {
 
     /// SIGKILL for the launcher itself.
     pub fn kill(&self) {
-        kill_process(child_of(self.child.pid).unwrap(), Signal::KILL).unwrap();
+        pidfd_send_signal(&self.child.pidfd, Signal::KILL).unwrap();
         wait_for_end(&self.child);
     }
 
     /// bwrap and process 1 of the sandbox, as far as they are there.
     pub fn below(&self) -> Vec<Pid> {
-        let launcher = child_of(self.child.pid);
-        std::iter::successors(launcher, |pid| child_of(*pid)).skip(1).take(2).collect()
+        std::iter::successors(Some(self.child.pid), |pid| child_of(*pid)).skip(1).take(2).collect()
     }
 
     /// Whether the launcher ends by itself, and with which status.

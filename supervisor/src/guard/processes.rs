@@ -143,7 +143,8 @@ fn start_launcher(prepared: &Prepared, channel: &OwnedFd, apart: bool) -> Result
     let mut command = command(prepared, &prepared.programs.launcher, c"anet-launcher", given, identity);
     if apart {
         // Namespaces without a user namespace are root's to make.
-        command.namespaces = Namespaces { user: !rustix::process::geteuid().is_root(), pid: true, net: true };
+        command.namespaces =
+            Namespaces { user: !rustix::process::geteuid().is_root(), pid: true, proc: true, net: true };
     }
     match command.start() {
         Err(SpawnError::NamespacesRefused { .. }) if apart => start_launcher(prepared, channel, false),

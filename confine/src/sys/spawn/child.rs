@@ -73,6 +73,9 @@ fn prepare(plan: &mut Plan<'_>) -> Result<(), Failure> {
     if plan.command.namespaces.user {
         map_user(plan.prepared)?;
     }
+    if plan.command.namespaces.proc {
+        mount_proc()?;
+    }
     reset_dispositions()?;
     place_descriptors(plan)?;
     group(plan.command)?;
@@ -109,6 +112,19 @@ fn map_user(prepared: &Prepared) -> Result<(), Failure> {
     write_file(c"/proc/self/setgroups", b"deny")?;
     write_file(c"/proc/self/uid_map", prepared.user_map.as_bytes())?;
     write_file(c"/proc/self/gid_map", prepared.group_map.as_bytes())
+}
+
+/// Nothing that is mounted here shows outside; what is mounted outside later still shows here.
+fn mount_proc() -> Result<(), Failure> {
+    let (none, slave) = (std::ptr::null(), libc::MS_SLAVE | libc::MS_REC);
+    let hidden = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    let (kind, place) = (c"proc".as_ptr(), c"/proc".as_ptr());
+    // SAFETY: C strings of ours, and null where the kernel takes none.
+    unsafe {
+        check(Step::Proc, libc::mount(none, c"/".as_ptr(), none, slave, std::ptr::null()).into())?;
+        check(Step::Proc, libc::mount(kind, place, kind, hidden, std::ptr::null()).into())?;
+    }
+    Ok(())
 }
 
 fn write_file(path: &CStr, text: &[u8]) -> Result<(), Failure> {

@@ -12,6 +12,8 @@ pub enum Step {
     Namespaces = 1,
     /// Mapping its own user and group into its user namespace.
     UserMaps,
+    /// Mounting /proc of its process namespace.
+    Proc,
     /// Moving descriptors to their numbers and marking the others to be closed.
     Descriptors,
     /// The session or process group.
@@ -33,9 +35,10 @@ pub enum Step {
 }
 
 impl Step {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Namespaces,
         Self::UserMaps,
+        Self::Proc,
         Self::Descriptors,
         Self::Session,
         Self::Terminal,
@@ -58,6 +61,7 @@ impl fmt::Display for Step {
         f.write_str(match self {
             Self::Namespaces => "making its namespaces",
             Self::UserMaps => "mapping its user",
+            Self::Proc => "mounting its /proc",
             Self::Descriptors => "placing its descriptors",
             Self::Session => "making its session or process group",
             Self::Terminal => "taking the terminal",
