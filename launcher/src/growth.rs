@@ -86,7 +86,8 @@ impl Watch {
     /// # Errors
     /// When a directory cannot be opened, or no thread be started.
     pub fn start(directories: &[PathBuf], limit: u64) -> io::Result<Watch> {
-        let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        // Never waiting for the other end, should one of them be a FIFO.
+        let flags = OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let roots: Vec<OwnedFd> =
             directories.iter().map(|path| open(path, flags, Mode::empty())).collect::<Result<_, _>>()?;
         let (words, report) = pipe_with(PipeFlags::CLOEXEC)?;

@@ -12,6 +12,8 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, open};
+
 use super::resolve;
 use super::rules::{Access, Node, Opened, Seen, View};
 
@@ -359,8 +361,12 @@ fn named_in_configuration(config: &Path, git: &Path, tree: &Path) -> Vec<PathBuf
 }
 
 fn read(path: &Path) -> Option<String> {
-    let file =
-        fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file).and(fs::File::open(path).ok())?;
+    // Another run may be changing this: no link is followed and no FIFO waited for.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = fs::File::from(open(path, flags, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
     let mut text = String::new();
     file.take(MAX_TEXT).read_to_string(&mut text).ok()?;
     Some(text)

@@ -247,6 +247,11 @@ impl View {
         &self.closed
     }
 
+    /// Takes a closure back, of a path that is not there and that nobody with our rights could make.
+    pub fn forget_closed(&mut self, path: &Path) {
+        self.closed.retain(|shut| shut.path != path);
+    }
+
     /// Whether `path` stays as it is: inside a writable path, and not itself named for writing.
     #[must_use]
     pub fn protects(&self, path: &Path) -> bool {

@@ -188,7 +188,7 @@ impl Run {
         let (on_host, mut neighbours) = prepare::directories(&self.plan, root)?;
         stale.append(&mut neighbours.stale);
         let host = self.host.insert(on_host);
-        let prepared = prepare::sandbox(&self.plan, host, &neighbours, around, log)?;
+        let prepared = prepare::sandbox(&self.plan, host, around, log)?;
         let sandbox = Sandbox::start(&self.plan.programs.bwrap, &prepared, stdio, around.null.as_fd());
         self.sandbox = Some(sandbox.map_err(|error| not_started(&error))?);
         self.measured = prepared.watch.is_none();

@@ -18,7 +18,7 @@ use crate::files::protected::{self, Found};
 use crate::files::rules::{Closed, Node, Seen, View};
 use crate::files::{self, Made, Named};
 use crate::growth::Watch;
-use crate::placeholder::Record;
+use crate::placeholder::{Entry, Record};
 use crate::system;
 use crate::{Log, Surroundings};
 
@@ -75,7 +75,6 @@ pub(super) fn directories(plan: &LaunchPlan, root: &Rc<Root>) -> Result<(OnHost,
 pub(super) fn sandbox(
     plan: &LaunchPlan,
     host: &mut OnHost,
-    live: &Neighbours,
     surroundings: &Surroundings,
     log: &Log,
 ) -> Result<Prepared, Failure> {
@@ -87,9 +86,9 @@ pub(super) fn sandbox(
     let work = matches!(plan.files.work, WorkDirectory::Fresh).then(|| at("work"));
     let init = Path::new(OsStr::from_bytes(plan.programs.init.as_bytes()));
     let made = Made { home: &home, temporary: &temporary, work: work.as_deref(), init };
-    let view = files::view(&named, &system.opened, made)?;
+    let mut view = files::view(&named, &system.opened, made)?;
 
-    let protected = protect(&view, &named, &surveys, host, live)?;
+    let protected = protect(&mut view, &named, &surveys, host)?;
     let home_inside = files::home_inside(&named.opened);
     let mut links = system.links.clone();
     links.extend(system::LINKS.iter().map(|(link, target)| (PathBuf::from(link), PathBuf::from(target))));
@@ -150,55 +149,58 @@ fn survey(named: &mut Named, log: &Log) -> Vec<(PathBuf, Vec<PathBuf>)> {
 
 /// FS-4: what stays read-only, with placeholders for what is not there.
 fn protect(
-    view: &View,
+    view: &mut View,
     named: &Named,
     surveys: &[(PathBuf, Vec<PathBuf>)],
     host: &mut OnHost,
-    live: &Neighbours,
 ) -> Result<Vec<PathBuf>, Failure> {
-    let roots: Vec<PathBuf> = view.writable().map(|rule| rule.dest.clone()).collect();
-    if roots.is_empty() {
+    let visible = |path: &&PathBuf| view.closed().iter().any(|shut| shut.path == **path);
+    let missing: Vec<PathBuf> = named.missing.iter().filter(visible).cloned().collect();
+    if missing.is_empty() && view.writable().next().is_none() {
         return Ok(Vec::new());
     }
-    let none = Vec::new();
-    let looked: Vec<Found> = roots
-        .iter()
-        .map(|root| {
-            let repositories =
-                surveys.iter().find(|(path, _)| path == root).map_or(&none, |(_, found)| found);
-            Found::look(view, root, repositories)
-        })
-        .collect();
-
-    let locked: Locked<'_> = host.root.lock()?;
     let trouble = |error: std::io::Error| {
-        failure(Code::StateUnusable, &format!("protecting files in the work directory: {error}"))
+        failure(Code::StateUnusable, &format!("protecting files in the opened directories: {error}"))
     };
+    // Looked at, made and shared under the lock, so that no run that ends meanwhile takes a placeholder away.
+    let locked: Locked<'_> = host.root.lock()?;
+    let others = locked.others(&host.directory).map_err(trouble)?;
     let mut record = Record::create(host.directory.directory()).map_err(trouble)?;
-    // Made or shared under the lock, so that no run that ends meanwhile takes one away.
-    let others =
-        if live.live.is_empty() { Vec::new() } else { locked.others(&host.directory).map_err(trouble)? };
-    let made = (|| {
-        record.share(&roots, &others)?;
-        let mut kept = Vec::new();
-        for found in looked {
-            record.watch(&found.links, &found.absent)?;
-            for path in found.missing {
-                if record.make(&path)? {
-                    kept.push(path);
-                }
-            }
-            kept.extend(found.present);
-        }
-        // What is closed before it exists must not come into being where the run can write.
-        for path in named.missing.iter().filter(|path| view.closed().iter().any(|shut| shut.path == **path)) {
-            record.make(path)?;
-        }
-        Ok(kept)
-    })();
+    let made = make_placeholders(view, &missing, surveys, &mut record, &others);
     // Also on failure: what was made so far has to be undone.
     host.record = Some(record);
     made.map_err(trouble)
+}
+
+fn make_placeholders(
+    view: &mut View,
+    missing: &[PathBuf],
+    surveys: &[(PathBuf, Vec<PathBuf>)],
+    record: &mut Record,
+    others: &[Entry],
+) -> std::io::Result<Vec<PathBuf>> {
+    let named: Vec<PathBuf> = view.named().map(|rule| rule.dest.clone()).collect();
+    record.share(&named, others)?;
+    let mut kept = Vec::new();
+    let roots: Vec<PathBuf> = view.writable().map(|rule| rule.dest.clone()).collect();
+    for root in roots {
+        let repositories = surveys.iter().find(|(path, _)| *path == root).map(|(_, found)| found.as_slice());
+        let found = Found::look(view, &root, repositories.unwrap_or_default());
+        record.watch(&found.links, &found.absent)?;
+        for path in found.missing {
+            if record.make(&path)? {
+                kept.push(path);
+            }
+        }
+        kept.extend(found.present);
+    }
+    // What is closed before it exists must not come into being, neither by the run nor for it to see.
+    for path in missing {
+        if !record.make(path)? {
+            view.forget_closed(path);
+        }
+    }
+    Ok(kept)
 }
 
 fn init_plan(

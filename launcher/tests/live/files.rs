@@ -185,6 +185,20 @@ fn closed_paths_are_closed() {
     assert_eq!(node.run(&plan).failure.unwrap().code, Code::BadPath);
 }
 
+/// FS-4: what is closed and not there yet, also in a directory that is only read, and in one that nobody may write.
+#[test]
+fn closed_paths_may_be_missing() {
+    let node = Node::start();
+    node.file("shown/a", "a");
+    let mut plan = node.sh(&format!("cd {}; cat shown/a; ls -A . && ls later", node.project().display()));
+    plan.files.read_only = vec![c(node.project())];
+    plan.files.masked = vec![c(node.project().join("later/on"))];
+    plan.files.deny = vec![c("/usr/no-such-place/below")];
+    let went = node.run(&plan);
+    assert_eq!((went.status(), went.output.as_str()), (Some(0), "alater\nshown\non\n"), "{went:?}");
+    assert_eq!(names(&node.project()), ["shown"]);
+}
+
 /// FS-4: names that lead to an opened directory through a link work inside too.
 #[test]
 fn names_through_links_work() {

@@ -94,6 +94,8 @@ fn the_program_is_inside_the_walls() {
         assert!(went.output.contains(line), "{line}");
     }
     assert!(went.output.contains("\nanet\n"));
+    // SBX-8: its own three, and the directory that is being listed.
+    assert_eq!(node.run(&node.sh("ls /proc/self/fd")).output, "0\n1\n2\n3\n");
     for attack in [
         "unshare -U true",
         "mount -t tmpfs x /tmp",
