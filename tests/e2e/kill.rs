@@ -136,6 +136,10 @@ impl Stage {
     fn warm_up(&self) {
         let mut child = self.start();
         self.wait_up();
+        // What is not found while it runs would not be found as a survivor either.
+        for target in TARGETS {
+            assert!(!self.named(target).is_empty(), "{target} is not seen: {:?}", self.all());
+        }
         processes::signal(child.id(), Signal::SIGTERM);
         child.wait().expect("wait");
         assert_eq!(self.wait_gone(&[]), [], "after an orderly end");
