@@ -1,6 +1,7 @@
 //! One run, from its plan to its last trace: the steps in the order in which they come.
 
 mod child;
+mod ending;
 mod prepare;
 mod sandbox;
 
@@ -9,26 +10,22 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ipc_proto::init::{Exit, FromInit, ProbeFailure, Purpose, ToInit};
-use ipc_proto::launcher::{Exceeded, Failure, FromLauncher, LaunchPlan, ToLauncher, Used};
+use ipc_proto::launcher::{Exceeded, Failure, FromLauncher, LaunchPlan, ToLauncher};
 use ipc_proto::{Channel, ChannelError, Code, Received, RunId, bulk};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::control_group::{ControlGroup, Counted};
+use crate::control_group::ControlGroup;
 use crate::directories::{Root, RunDirectory};
 use crate::failure::{self, Host, failure};
 use crate::growth::{Watch, Word};
-use crate::placeholder;
-use crate::remove::{Progress, Removal};
+use crate::remove::Removal;
 use crate::{Fatal, Log, Surroundings};
 use prepare::OnHost;
 use sandbox::{Sandbox, StartError};
 
 /// How long bwrap and anet-init may take. A mount of a network file system that is away takes for ever.
 const START_TIME: Duration = Duration::from_secs(10);
-/// How many names are removed at a time, so that other runs are not kept waiting.
-const REMOVE_AT_ONCE: usize = 2000;
-
 /// The channel to the supervisor.
 pub type Supervisor = Channel<FromLauncher, ToLauncher>;
 
@@ -479,102 +476,6 @@ impl Run {
             State::Ready | State::Running => self.end(),
             State::Planned | State::Ending | State::Measuring | State::Removing | State::Closed => {}
         }
-    }
-
-    // ---- from the end to closed --------------------------------------------------------------------------------
-
-    fn fail(&mut self, failure: Failure) {
-        // What failed after the supervisor was told that the sandbox stands is an end without a status.
-        if !matches!(self.state, State::Planned | State::Starting) {
-            return self.end();
-        }
-        self.outcome = Some(Outcome::Failed(failure));
-        self.begin_ending();
-    }
-
-    fn begin_ending(&mut self) {
-        self.state = State::Ending;
-        self.start_ends = None;
-        self.made = None;
-        if let Some(sandbox) = &mut self.sandbox {
-            sandbox.kill();
-        }
-        if let Some(group) = &self.group {
-            // Older kernels have it not, and process 1 takes everybody along.
-            let _ = group.kill();
-        }
-    }
-
-    fn gone(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
-        let counted = self.group.as_ref().map(ControlGroup::counted).unwrap_or_default();
-        if counted.out_of_memory && self.went && !self.over && !self.told {
-            self.over = true;
-            supervisor.send(&FromLauncher::Over { run: self.plan.run, exceeded: Exceeded::Memory }, &[])?;
-        }
-        match &self.watch {
-            Some(watch) if self.went => {
-                watch.finish();
-                self.state = State::Measuring;
-                Ok(())
-            }
-            Some(_) | None => self.begin_removing(supervisor),
-        }
-    }
-
-    fn tell(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
-        let run = self.plan.run;
-        let Some(outcome) = self.outcome.take().filter(|_| !self.told) else { return Ok(()) };
-        self.told = true;
-        let message = match outcome {
-            Outcome::Failed(failure) => FromLauncher::Failed { run, failure },
-            Outcome::Probed(failures) => FromLauncher::Probed { run, failures },
-            Outcome::Exited(exit) => FromLauncher::Exited { run, exit },
-        };
-        Ok(supervisor.send(&message, &[])?)
-    }
-
-    /// Everything that was done to the host for it is undone.
-    fn begin_removing(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
-        self.tell(supervisor)?;
-        self.state = State::Removing;
-        if let Some(OnHost { root, directory, record: Some(record) }) = &self.host {
-            let locked = root.lock().map_err(|failure| Fatal::Undo { text: failure.text })?;
-            let others = locked.others(directory).unwrap_or_default();
-            let _ = placeholder::undo(record.entries(), &others);
-        }
-        self.removal = self.host.as_ref().and_then(|host| host.directory.removal().ok());
-        Ok(())
-    }
-
-    fn remove(&mut self, supervisor: &Supervisor, log: &Log) -> Result<(), Fatal> {
-        let step = self.removal.as_mut().map(|removal| removal.step(REMOVE_AT_ONCE));
-        match step {
-            Some(Ok(Progress::More)) => return Ok(()),
-            Some(Ok(Progress::Done)) | None => {}
-            Some(Err(error)) => {
-                log.line(&format!("run {}: its directories cannot be removed: {error}", self.plan.run))
-            }
-        }
-        self.removal = None;
-        if let Some(OnHost { root, directory, .. }) = self.host.take()
-            && let Err(error) = directory.remove(&root)
-        {
-            log.line(&format!("run {}: its directory stays: {error}", self.plan.run));
-        }
-        self.close(supervisor)
-    }
-
-    fn close(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
-        let Counted { memory, tasks, .. } =
-            self.group.as_ref().map(ControlGroup::counted).unwrap_or_default();
-        let growth = self.watch.as_ref().filter(|_| self.went).map(Watch::most);
-        if let Some(group) = self.group.take() {
-            // Where it is not ours to remove, who made it does.
-            let _ = group.remove();
-        }
-        self.state = State::Closed;
-        let used = Used { growth, memory, tasks };
-        Ok(supervisor.send(&FromLauncher::Closed { run: self.plan.run, used }, &[])?)
     }
 
     /// Nothing is left of it.
