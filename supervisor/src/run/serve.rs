@@ -1,7 +1,7 @@
 //! The life of one run: probe, start, open, run, end. One function a step, one handler a channel; whatever does not
 //! belong to the step at hand ends everything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,9 +12,9 @@ use ipc_proto::init::{Exit, Purpose};
 use ipc_proto::job::{Job, Word};
 use ipc_proto::launcher::{Endpoints, Exceeded, Failure, FromLauncher, ToLauncher, Used};
 use ipc_proto::limits::LimitName;
-use ipc_proto::proxy::{Debits, FromProxy, MAX_HOSTS_A_MESSAGE, ToProxy};
+use ipc_proto::proxy::{Debits, Decision, FromProxy, MAX_HOSTS_A_MESSAGE, ToProxy};
 use ipc_proto::terminal::{FromTerminal, ToTerminal};
-use ipc_proto::{Channel, ChannelError, Message, Received, bulk};
+use ipc_proto::{Channel, ChannelError, HostName, Message, Received, bulk};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -119,6 +119,8 @@ pub struct Foreground {
     phase: Phase,
     told: Told,
     ledger: Ledger,
+    /// The destinations that an attempt was the first to ask for, until it is decided.
+    debited: HashMap<u32, HostName>,
     attempts: Attempts,
     used: Used,
     ended: Option<Ended>,
@@ -153,6 +155,7 @@ impl Foreground {
             phase,
             told: Told::default(),
             ledger,
+            debited: HashMap::new(),
             attempts: Attempts::default(),
             used: Used::default(),
             ended: None,
@@ -534,10 +537,22 @@ impl Foreground {
                     "decision": report.decision, "reason": report.reason.as_str(), "addresses": report.addresses,
                     "bytes_out": report.bytes_out, "bytes_in": report.bytes_in, "ended": report.ended,
                 });
-                self.append("egress.decided", &body)
+                self.append("egress.decided", &body)?;
+                // BUD-6: who asked for the destination first was refused, so it is not spent.
+                match self.debited.remove(&report.attempt).filter(|_| report.decision == Decision::Deny) {
+                    Some(host) => {
+                        self.ledger.refund(&host);
+                        self.append("egress.refunded", &json!({ "destination": host }))
+                    }
+                    None => Ok(()),
+                }
             }
             FromProxy::WantDestination { run, attempt, host } if *run == job && serving => {
+                let before = self.ledger.destinations();
                 let granted = self.ledger.destination(host);
+                if self.ledger.destinations() > before {
+                    self.debited.insert(*attempt, host.clone());
+                }
                 self.append("egress.debited", &json!({ "destination": host, "granted": granted }))?;
                 let answer = ToProxy::Destination { run: job, attempt: *attempt, granted };
                 self.ends.proxy.send(&answer, &[])?;
