@@ -260,16 +260,8 @@ fn only_growth_counts() {
 fn deleted_files_that_are_held_open_count() {
     let person = Person::new(Who::User);
     let script = "exec 9> f; rm f; head -c 40000000 /dev/zero >&9; sleep 5; echo survived";
-    let outcome = person.sh(["--limit", "growth=16MiB"], script).output();
-    // The quota of the directories is what can be seen of them: this is noted, not required, where it is not seen.
-    if outcome.code() == 0 {
-        harness::skip(
-            "growth by deleted files",
-            "anet measures names; the spec says `growth of its directories`",
-        );
-    } else {
-        outcome.expect_code(123);
-    }
+    let outcome = person.sh(["--limit", "growth=16MiB"], script).output().expect_code(123);
+    assert_eq!(outcome.record()["exit"], json!({ "limit": "growth" }), "{outcome}");
 }
 
 /// LIM-2: where there is no control group, the other limits hold and the warning says so.
