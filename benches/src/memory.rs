@@ -9,8 +9,13 @@ use tests::processes;
 /// One row a process, and their sum.
 pub(crate) fn print() {
     let person = Person::new(Who::Root);
-    let mut child =
-        person.anet(["run", "--", "sleep", "3"]).command().stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let mut child = person
+        .anet(["run", "--", "sleep", "3"])
+        .command()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
     std::thread::sleep(Duration::from_secs(1));
     let mut rows = Vec::new();
     for process in processes::tree(child.id()) {

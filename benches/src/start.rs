@@ -15,9 +15,27 @@ fn bare_bwrap(directory: &Path) -> Command {
     let place = |name: &str| directory.join(name).into_os_string();
     let mut command = Command::new("/usr/bin/bwrap");
     command.args(["--unshare-user", "--uid", "1000", "--gid", "1000", "--unshare-pid", "--unshare-ipc"]);
-    command.args(["--unshare-uts", "--unshare-cgroup", "--unshare-net", "--disable-userns", "--hostname", "anet"]);
+    command.args([
+        "--unshare-uts",
+        "--unshare-cgroup",
+        "--unshare-net",
+        "--disable-userns",
+        "--hostname",
+        "anet",
+    ]);
     command.args(["--new-session", "--die-with-parent", "--cap-drop", "ALL", "--as-pid-1", "--clearenv"]);
-    command.args(["--chdir", "/", "--proc", "/proc", "--dev", "/dev", "--perms", "0555", "--tmpfs", "/proc/acpi"]);
+    command.args([
+        "--chdir",
+        "/",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+        "--perms",
+        "0555",
+        "--tmpfs",
+        "/proc/acpi",
+    ]);
     command.args(["--remount-ro", "/proc/acpi"]);
     for closed in ["/proc/keys", "/proc/timer_list", "/proc/interrupts"] {
         command.args(["--ro-bind", "/dev/null", closed]);
@@ -87,7 +105,8 @@ pub(crate) fn print() {
     );
     match srt() {
         Some(srt) => {
-            let took = median((0..10).map(|_| milliseconds(&mut Command::new(&srt).args(["true"]))).collect());
+            let took =
+                median((0..10).map(|_| milliseconds(&mut Command::new(&srt).args(["true"]))).collect());
             println!("| the same for srt | {:.1} × ({took:.0} ms) | |", took / bare);
         }
         None => println!("| the same for srt | not installed here | |"),

@@ -91,9 +91,19 @@ fn opening(net: &Internet, person: &Person, bench: &std::path::Path) {
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let output = person
-            .anet(["run", "--ro", bench.to_str().unwrap(), "--allow", "small.example.com", "--", bench.to_str().unwrap()]
+            .anet(
+                [
+                    "run",
+                    "--ro",
+                    bench.to_str().unwrap(),
+                    "--allow",
+                    "small.example.com",
+                    "--",
+                    bench.to_str().unwrap(),
+                ]
                 .into_iter()
-                .chain(connect))
+                .chain(connect),
+            )
             .within(net)
             .timeout(Duration::from_secs(120))
             .output();
@@ -129,7 +139,8 @@ fn through_anet(net: &Internet, person: &Person, bench: &std::path::Path) -> Sam
     while !text.ends_with(b"\n") && out.read(&mut byte).unwrap() == 1 {
         text.extend(byte);
     }
-    let proxy = processes::tree(root).into_iter().find(|process| process.command_line().contains("anet-proxy"));
+    let proxy =
+        processes::tree(root).into_iter().find(|process| process.command_line().contains("anet-proxy"));
     let cpu = proxy.map_or(f64::NAN, |process| cpu_seconds(process.pid));
     child.wait().unwrap();
     Sample { seconds: numbers(&String::from_utf8_lossy(&text)).first().copied().expect("a time"), cpu }
@@ -139,7 +150,8 @@ fn fetch(net: &Internet, bench: &std::path::Path, address: &str, relay: Option<u
     let before = relay.map_or(0.0, cpu_seconds);
     let volume = VOLUME.to_string();
     let arguments = ["fetch", address, "big.example.com", &volume, "plain"];
-    let output = net.inside(|| Command::new(bench).args(arguments).stderr(Stdio::inherit()).output().unwrap());
+    let output =
+        net.inside(|| Command::new(bench).args(arguments).stderr(Stdio::inherit()).output().unwrap());
     let seconds = numbers(&String::from_utf8_lossy(&output.stdout)).first().copied().expect("a time");
     Sample { seconds, cpu: relay.map_or(f64::NAN, cpu_seconds) - before }
 }
@@ -148,7 +160,8 @@ fn fetch(net: &Internet, bench: &std::path::Path, address: &str, relay: Option<u
 fn cpu_seconds(pid: u32) -> f64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(f64::NAN);
+    let ticks =
+        |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(f64::NAN);
     (ticks(11) + ticks(12)) / TICKS
 }
 
@@ -168,7 +181,14 @@ impl Haproxy {
         );
         std::fs::write(&file, text).unwrap();
         let child = net.inside(|| {
-            Command::new(HAPROXY).arg("-db").arg("-f").arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+            Command::new(HAPROXY)
+                .arg("-db")
+                .arg("-f")
+                .arg(&file)
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap()
         });
         std::thread::sleep(Duration::from_millis(500));
         Some(Haproxy(child))

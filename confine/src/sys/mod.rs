@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub mod inherited;
+pub mod key_store;
 pub mod seccomp;
 pub mod signal;
 pub mod spawn;
