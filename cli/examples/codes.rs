@@ -23,10 +23,19 @@ pub fn document() -> String {
     for refusal in proxy::refusal::Refusal::all() {
         let status = refusal.status.map(|status| status.to_string()).unwrap_or_default();
         let sentence = format!("anet: {}; {}", refusal.what, refusal.advice);
-        let _ =
-            writeln!(text, "| `{}` | {status} | `{}` | {} |", refusal.reason.as_str(), refusal.error, cell(&sentence));
+        let _ = writeln!(
+            text,
+            "| `{}` | {status} | `{}` | {} |",
+            refusal.reason.as_str(),
+            refusal.error,
+            cell(&sentence)
+        );
     }
-    let _ = writeln!(text, "\nFor a name with upper-case letters `not_listed` says: {}", proxy::refusal::UPPER_CASE);
+    let _ = writeln!(
+        text,
+        "\nFor a name with upper-case letters `not_listed` says: {}",
+        proxy::refusal::UPPER_CASE
+    );
     text
 }
 

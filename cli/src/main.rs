@@ -3,59 +3,29 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+#[cfg(target_os = "linux")]
 mod arguments;
+#[cfg(target_os = "linux")]
 mod doctor;
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(target_os = "linux")]
 mod request;
+#[cfg(target_os = "linux")]
 mod show;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use clap::error::ErrorKind;
-use ipc_proto::Code;
-use supervisor::error::{STATUS_FAILED, Trouble};
-
-use crate::arguments::{Anet, Subcommand};
-
+#[cfg(target_os = "linux")]
 fn main() -> ExitCode {
-    let outcome = match Anet::try_parse() {
-        Ok(anet) => perform(&anet),
-        Err(error) => explain_usage(&error),
-    };
-    match outcome {
-        Ok(status) => ExitCode::from(status),
-        Err(trouble) => {
-            eprintln!("anet: {trouble}");
-            ExitCode::from(STATUS_FAILED)
-        }
-    }
+    linux::main()
 }
 
-fn perform(anet: &Anet) -> Result<u8, Trouble> {
-    match &anet.subcommand {
-        Subcommand::Run(run) => supervisor::guard::run(&request::from_arguments(anet, run)?),
-        Subcommand::Doctor(doctor) => doctor::perform(anet, doctor),
-        Subcommand::Show(show) => show::perform(anet, show),
-    }
-}
-
-/// Help goes to standard output; a usage that is wrong is one line.
-fn explain_usage(error: &clap::Error) -> Result<u8, Trouble> {
-    let kind = error.kind();
-    if matches!(kind, ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // A pager that was closed has read enough.
-        let _ = error.print();
-        return Ok(0);
-    }
-    if kind == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = error.print();
-        return Ok(STATUS_FAILED);
-    }
-    let text = error.to_string();
-    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let first = lines.next().unwrap_or_default().trim_start_matches("error: ").trim_end_matches(':');
-    // clap puts the missing names on lines of their own.
-    let names: Vec<&str> = lines.take_while(|line| line.starts_with('<')).collect();
-    let what = if names.is_empty() { first.to_owned() } else { format!("{first}: {}", names.join(" ")) };
-    Err(Trouble::new(Code::BadOption, format!("{what}; see `anet --help`")))
+/// PLT-5: never a run without a sandbox.
+#[cfg(not(target_os = "linux"))]
+fn main() -> ExitCode {
+    eprintln!(
+        "anet: platform_unsupported: anet runs on Linux (on Windows: in WSL2); it never runs a command without its sandbox"
+    );
+    ExitCode::from(125)
 }

@@ -17,6 +17,15 @@ fn codes_are_documented() {
     assert!(document("CODES.md") == codes::document(), "{told}");
 }
 
+/// EGR-9: what an allowed host still is, and what is not seen, is said where an operator reads it.
+#[test]
+fn the_ways_out_that_are_left_are_said() {
+    let readme = std::fs::read_to_string(format!("{}/../README.md", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    for text in [readme, document("THREAT-MODEL.md")] {
+        assert!(text.contains("way out") && text.contains("domain fronting"));
+    }
+}
+
 /// PRV-3: docs/PRIVILEGES.md is the manifest.
 #[test]
 fn privileges_are_documented() {

@@ -15,7 +15,6 @@ const PROCESS_KEYRING: libc::c_long = -2;
 const GET_KEYRING_ID: libc::c_long = 0;
 
 /// What add_key, request_key and keyctl answer.
-#[must_use]
 pub fn attempts() -> [Result<(), Errno>; 3] {
     let (kind, name, none) = (KIND.as_ptr(), NAME.as_ptr(), std::ptr::null::<libc::c_char>());
     let answer = |answer: libc::c_long| if answer >= 0 { Ok(()) } else { Err(super::errno()) };
