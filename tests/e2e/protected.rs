@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use tests::person::{Person, Who};
+use tests::processes;
 
 /// Files that a program of the operator would execute or obey later.
 const PROTECTED: [&str; 13] = [
@@ -220,5 +222,27 @@ fn a_repository_can_be_worked_in() {
                       echo code > code.txt; git add code.txt; git commit -q -m second; git checkout -q -b topic; \
                       git log --format=%s | head -1; git status --porcelain";
         person.sh(["--here"], script).cwd(&work).output().expect_out("second");
+    }
+}
+
+/// Nothing is left behind for it: after a run that was killed, the next one puts things right.
+#[test]
+fn placeholders_of_a_killed_run_do_not_stay() {
+    for who in Who::all() {
+        let person = Person::new(*who);
+        let work = person.work_dir("work");
+        person.write_work(&work.join("code.txt"), "code\n");
+        let before = snapshot(&work);
+        let marker = crate::marker();
+        let mut child = person.run(["--work", text(&work)], ["sleep", &marker]).spawn();
+        let running =
+            || processes::with_argument(&marker).into_iter().filter(|p| p.name == "sleep").collect();
+        assert!(!processes::wait_for(Duration::from_secs(20), running).is_empty(), "it runs");
+        processes::signal(child.id(), nix::sys::signal::Signal::SIGKILL);
+        child.wait().expect("wait");
+        let left = processes::wait_gone(Duration::from_secs(5), || processes::with_argument(&marker));
+        assert_eq!(left, []);
+        person.run(["--work", text(&work)], ["true"]).output().expect_code(0);
+        assert_eq!(differences(&before, &snapshot(&work)), Vec::<String>::new(), "{who:?}");
     }
 }
