@@ -77,7 +77,7 @@ fn checks(host: &Host, sandbox: &Result<guard::Checked, Trouble>) -> Vec<Check> 
         abi => good("landlock", format!("version {abi}")),
     });
     if let Some(apparmor) = &host.apparmor {
-        checks.push(good("apparmor", apparmor_sentence(apparmor)));
+        checks.push(good("apparmor", apparmor_sentence(apparmor, sandbox.is_ok())));
     }
     checks.push(if host.control_groups {
         good("limits", "memory and tasks can be limited".into())
@@ -88,29 +88,45 @@ fn checks(host: &Host, sandbox: &Result<guard::Checked, Trouble>) -> Vec<Check> 
     checks.push(match sandbox {
         Ok(_) => good("sandbox", "a sandbox was started and tried: every wall stands".into()),
         Err(trouble) => {
-            Check { name: "sandbox", code: Some(trouble.code), sentence: trouble.sentence.clone() }
+            Check { name: "sandbox", code: Some(trouble.code), sentence: sentence(host, trouble) }
         }
     });
     checks
 }
 
 /// PLT-3: never a second profile for bubblewrap.
-fn apparmor_sentence(apparmor: &guard::ApparmorBlock) -> String {
+fn apparmor_sentence(apparmor: &guard::ApparmorBlock, works: bool) -> String {
     let mut parts = Vec::new();
     if let Some(profile) = &apparmor.confined_by {
-        parts.push(format!(
-            "this session is confined by the profile {profile}: with no_new_privs it may refuse to start bubblewrap"
-        ));
+        parts.push(format!("this session is confined by the profile {profile}"));
     }
-    match (&apparmor.bwrap_profile, apparmor.restricts_user_namespaces) {
-        (Some(file), _) => parts.push(format!(
-            "{} has a profile for bubblewrap: whether it suffices, the sandbox check says; do not install a second",
+    match (&apparmor.bwrap_profile, apparmor.restricts_user_namespaces, works) {
+        (Some(file), _, true) => {
+            parts.push(format!("{} has a profile for bubblewrap, and it suffices", file.display()));
+        }
+        (Some(file), _, false) => parts.push(format!(
+            "{} has a profile for bubblewrap: a second would break both; see the sandbox check",
             file.display()
         )),
-        (None, true) => parts.push("user namespaces are restricted and bubblewrap has no profile".into()),
-        (None, false) => parts.push("enabled, and does not restrict user namespaces".into()),
+        (None, true, _) => parts.push("user namespaces are restricted and bubblewrap has no profile".into()),
+        (None, false, _) if apparmor.confined_by.is_some() => {}
+        (None, false, _) => parts.push("enabled, and does not restrict user namespaces".into()),
     }
     parts.join("; ")
+}
+
+/// PLT-3: where bubblewrap has a profile already, nobody is told to install one.
+fn sentence(host: &Host, trouble: &Trouble) -> String {
+    let profile = host.apparmor.as_ref().and_then(|apparmor| apparmor.bwrap_profile.as_deref());
+    let general = explain::sentence(trouble.code);
+    match (trouble.code, profile, trouble.sentence.strip_prefix(general)) {
+        (Code::UsernsBlocked, Some(file), Some(detail)) => format!(
+            "an AppArmor policy keeps bubblewrap from making its namespaces, although {0} has a profile for it; see \
+             that it is loaded (sudo apparmor_parser -r {0}) and grants userns{detail}",
+            file.display()
+        ),
+        _ => trouble.sentence.clone(),
+    }
 }
 
 fn print_table(checks: &[Check]) {
@@ -128,7 +144,7 @@ fn print_table(checks: &[Check]) {
 fn print_json(host: &Host, checks: &[Check], sandbox: &Result<guard::Checked, Trouble>) {
     let (code, sentence) = match sandbox {
         Ok(_) => (Value::Null, Value::Null),
-        Err(trouble) => (trouble.code.as_str().into(), trouble.sentence.clone().into()),
+        Err(trouble) => (trouble.code.as_str().into(), sentence(host, trouble).into()),
     };
     let checked = sandbox.as_ref().ok().map(|checked| supervisor::chain::rfc3339(checked.at));
     let warnings: Vec<Value> = (checks.iter())

@@ -5,9 +5,10 @@ use std::fmt::Write;
 use ipc_proto::Code;
 use ipc_proto::init::InitStep;
 use ipc_proto::launcher::{Failure, MAX_TEXT};
+use rustix::io::Errno;
 
 /// What the host says about user namespaces, which tells apart what bubblewrap reports in the same words.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// `/proc/sys/kernel/unprivileged_userns_clone` is 0 (Debian's kernels have it).
     pub clone_forbidden: bool,
@@ -15,6 +16,8 @@ pub struct Host {
     pub none_allowed: bool,
     /// `/proc/sys/kernel/apparmor_restrict_unprivileged_userns` is 1 (Ubuntu's kernels have it).
     pub apparmor_restricts: bool,
+    /// The AppArmor profile that this process, and whoever started anet, runs under, if it is enforced.
+    pub confined_by: Option<String>,
 }
 
 impl Host {
@@ -27,7 +30,21 @@ impl Host {
             clone_forbidden: says("/proc/sys/kernel/unprivileged_userns_clone", "0"),
             none_allowed: says("/proc/sys/user/max_user_namespaces", "0"),
             apparmor_restricts: says("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1"),
+            confined_by: std::fs::read_to_string("/proc/self/attr/apparmor/current")
+                .ok()
+                .and_then(|label| Some(label.trim().strip_suffix(" (enforce)")?.to_owned())),
         }
+    }
+
+    /// A profile for bubblewrap does not help a confined session: with no_new_privs AppArmor lets nobody leave the
+    /// confinement that he has. So it is said at once, and not after the profile was installed.
+    fn note(&self) -> String {
+        self.confined_by.as_ref().map_or_else(String::new, |profile| {
+            format!(
+                "; the AppArmor profile {profile} around this session may forbid it, and keeps bwrap from a profile of its own \
+                 under no_new_privs: start anet outside of it"
+            )
+        })
     }
 }
 
@@ -63,7 +80,7 @@ const MESSAGES: &[(&str, Meaning)] = &[
 
 /// What bubblewrap's last words mean.
 #[must_use]
-pub fn from_bwrap(words: &[u8], host: Host) -> Failure {
+pub fn from_bwrap(words: &[u8], host: &Host) -> Failure {
     let text = escape(words);
     let meaning = MESSAGES.iter().find(|(message, _)| text.contains(message)).map(|(_, meaning)| *meaning);
     let code = match meaning {
@@ -75,7 +92,26 @@ pub fn from_bwrap(words: &[u8], host: Host) -> Failure {
         None => Code::SandboxStartFailed,
     };
     let text = if text.is_empty() { "bwrap ended without a word".to_owned() } else { text };
-    failure(code, &text)
+    let is_about_namespaces = matches!(code, Code::UsernsBlocked | Code::UsernsUnavailable);
+    with_note(code, &text, &if is_about_namespaces { host.note() } else { String::new() })
+}
+
+/// What it means that bwrap could not be executed.
+#[must_use]
+pub fn from_exec(errno: Errno, host: &Host) -> Failure {
+    let text = format!("bwrap could not be executed: {errno}");
+    match errno {
+        Errno::NOENT => failure(Code::NoBwrap, "bwrap is not there"),
+        // An enforcing AppArmor profile around the caller refuses the change of profile under no_new_privs.
+        Errno::PERM | Errno::ACCESS => with_note(Code::UsernsBlocked, &text, &host.note()),
+        _ => failure(Code::SandboxStartFailed, &text),
+    }
+}
+
+/// The note stays whole, however much bubblewrap said.
+fn with_note(code: Code, text: &str, note: &str) -> Failure {
+    let room = MAX_TEXT.saturating_sub(note.len());
+    failure(code, &format!("{}{note}", text.get(..room).unwrap_or(text)))
 }
 
 /// What anet-init's failure means.
@@ -125,7 +161,8 @@ pub fn escape(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    const FREE: Host = Host { clone_forbidden: false, none_allowed: false, apparmor_restricts: false };
+    const FREE: Host =
+        Host { clone_forbidden: false, none_allowed: false, apparmor_restricts: false, confined_by: None };
     const UBUNTU: Host = Host { apparmor_restricts: true, ..FREE };
 
     /// DIA-2, PLT-2: the messages as Debian 12, 13 and Ubuntu 24.04 print them.
@@ -152,16 +189,31 @@ mod tests {
             ("", FREE, Code::SandboxStartFailed),
         ];
         for (words, host, code) in table {
-            assert_eq!(from_bwrap(words.as_bytes(), host).code, code, "{words}");
+            assert_eq!(from_bwrap(words.as_bytes(), &host).code, code, "{words}");
         }
+    }
+
+    /// PLT-3: an enforcing profile around the caller is named, whatever bwrap says, or where it cannot be executed at all.
+    #[test]
+    fn the_profile_around_the_caller_is_named() {
+        let host = Host { confined_by: Some("session".to_owned()), ..FREE };
+        let words = [b"bwrap: Creating new namespace failed: Permission denied".to_vec(), vec![b'x'; 5000]];
+        let [said, long] = words.map(|words| from_bwrap(&words, &host));
+        assert!(said.text.contains("the AppArmor profile session around this session"), "{}", said.text);
+        assert_eq!((long.code, long.text.len()), (Code::SandboxStartFailed, MAX_TEXT));
+        let refused = from_exec(Errno::PERM, &host);
+        assert_eq!(refused.code, Code::UsernsBlocked);
+        assert!(refused.text.ends_with("start anet outside of it"), "{}", refused.text);
+        assert!(!from_exec(Errno::PERM, &FREE).text.contains("AppArmor"));
+        assert_eq!(from_exec(Errno::NOENT, &host).code, Code::NoBwrap);
     }
 
     /// DIA-2, USE-1: bwrap's own words, but nothing that a terminal would obey, and not without end.
     #[test]
     fn text_is_escaped_and_bounded() {
-        let failure = from_bwrap(b"bwrap: \x1b[2J\xff\nsecond\n", FREE);
+        let failure = from_bwrap(b"bwrap: \x1b[2J\xff\nsecond\n", &FREE);
         assert_eq!(failure.text, "bwrap: \\x1b[2J\\xff; second");
-        assert_eq!(from_bwrap(&[b'x'; 5000], FREE).text.len(), MAX_TEXT);
+        assert_eq!(from_bwrap(&[b'x'; 5000], &FREE).text.len(), MAX_TEXT);
         assert_eq!(super::failure(Code::BadPath, &"\u{e4}".repeat(1000)).text.len(), MAX_TEXT);
     }
 }

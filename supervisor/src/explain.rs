@@ -16,8 +16,8 @@ pub fn sentence(code: Code) -> &'static str {
             "the installed bubblewrap is older than 0.8.0, which anet needs; install the distribution's current one"
         }
         Code::UsernsBlocked => {
-            "an AppArmor policy keeps bubblewrap from making its namespaces; install a narrow profile for it: \
-             anet doctor --apparmor-profile | sudo tee /etc/apparmor.d/anet-bwrap >/dev/null && \
+            "an AppArmor policy keeps bubblewrap from making its namespaces; unless it has a profile already, install a \
+             narrow one: anet doctor --apparmor-profile | sudo tee /etc/apparmor.d/anet-bwrap >/dev/null && \
              sudo apparmor_parser -r /etc/apparmor.d/anet-bwrap"
         }
         Code::UsernsUnavailable => {

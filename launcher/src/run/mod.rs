@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use ipc_proto::init::{Exit, FromInit, ProbeFailure, Purpose, ToInit};
 use ipc_proto::launcher::{Exceeded, Failure, FromLauncher, LaunchPlan, ToLauncher};
 use ipc_proto::{Channel, ChannelError, Code, Received, RunId, bulk};
-use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::control_group::ControlGroup;
@@ -471,7 +470,7 @@ impl Run {
         match self.state {
             State::Starting => {
                 let complaint = self.sandbox.as_ref().map(|sandbox| sandbox.complaint().to_vec());
-                self.fail(failure::from_bwrap(&complaint.unwrap_or_default(), Host::ask()));
+                self.fail(failure::from_bwrap(&complaint.unwrap_or_default(), &Host::ask()));
             }
             State::Ready | State::Running => self.end(),
             State::Planned | State::Ending | State::Measuring | State::Removing | State::Closed => {}
@@ -499,10 +498,8 @@ fn not_started(error: &StartError) -> Failure {
             failure(Code::SandboxStartFailed, &format!("bwrap could not be started: {error}"))
         }
         StartError::Spawn(error) => match error.exec() {
-            Some(Errno::NOENT) => failure(Code::NoBwrap, "bwrap is not there"),
-            // An enforcing AppArmor profile around the caller refuses the change of profile under no_new_privs.
-            Some(Errno::PERM | Errno::ACCESS) => failure(Code::UsernsBlocked, &format!("bwrap: {error}")),
-            Some(_) | None => failure(Code::SandboxStartFailed, &format!("bwrap: {error}")),
+            Some(errno) => failure::from_exec(errno, &Host::ask()),
+            None => failure(Code::SandboxStartFailed, &format!("bwrap: {error}")),
         },
     }
 }

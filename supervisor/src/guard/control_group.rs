@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use confine::sys::spawn::Identity;
 use ipc_proto::RunId;
@@ -23,6 +23,27 @@ const HIERARCHY: &str = "/sys/fs/cgroup";
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Between two looks.
 const LOOK: Duration = Duration::from_millis(2);
+/// A program that waits until its input ends: somebody has to be in a group for it to be made.
+const WAITS: &str = "/bin/cat";
+
+/// Whether a run could have one, found out by making one: that a systemd is there says neither that it answers this user
+/// nor that it has the controllers to give.
+pub(super) fn can_be_made() -> bool {
+    let user =
+        Identity { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    // A name that no other unit has: no run of this moment is started by this process.
+    let run =
+        RunId::new(u64::try_from(since.as_millis()).unwrap_or(u64::MAX), std::process::id().to_ne_bytes());
+    let mut command = Command::new(WAITS);
+    command.env_clear().stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut waiting) = command.spawn() else { return false };
+    let made = Pid::from_raw(waiting.id().cast_signed()).and_then(|pid| make(run, pid, user));
+    // Its input ends, then it does, and systemd removes the group that is empty.
+    drop(waiting.stdin.take());
+    let _ = waiting.wait();
+    made.is_some()
+}
 
 /// Makes the group and moves `launcher` beside it. None: nobody here can.
 pub(super) fn make(run: RunId, launcher: Pid, user: Identity) -> Option<OwnedFd> {

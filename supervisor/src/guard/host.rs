@@ -14,7 +14,7 @@ pub struct Host {
     pub landlock: u8,
     /// An AppArmor restriction of user namespaces, and profiles that bear on it.
     pub apparmor: Option<ApparmorBlock>,
-    /// Memory and tasks can be limited.
+    /// Memory and tasks can be limited: a control group was made, and removed.
     pub control_groups: bool,
 }
 
@@ -38,8 +38,7 @@ impl Host {
             bwrap: bwrap_version(),
             landlock: confine::landlock::abi(),
             apparmor: apparmor(),
-            control_groups: Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
-                && Path::new("/run/systemd/system").exists(),
+            control_groups: super::control_group::can_be_made(),
         }
     }
 }
@@ -71,19 +70,29 @@ fn bwrap_profile(directory: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(directory).ok()?;
     let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     files.sort();
-    files.into_iter().filter(|path| path.is_file()).find(|path| {
+    files.into_iter().filter(|path| path.is_file() && !is_disabled(directory, path)).find(|path| {
         let text = fs::read_to_string(path).unwrap_or_default();
         text.lines().any(attaches_to_bwrap)
     })
 }
 
+/// aa-disable leaves the file where it is, and a link of its name here: it is not loaded.
+fn is_disabled(directory: &Path, file: &Path) -> bool {
+    file.file_name().is_some_and(|name| directory.join("disable").join(name).symlink_metadata().is_ok())
+}
+
+/// How bubblewrap's path is written in profiles: by itself, for a merged and an unmerged /usr, and
+/// with the common variable.
+const BWRAP_SPELLINGS: [&str; 4] =
+    [super::programs::BWRAP, "/{usr/,}bin/bwrap", "/{,usr/}bin/bwrap", "@{bin}/bwrap"];
+
 /// `profile NAME /usr/bin/bwrap ... {`, or the path alone.
 fn attaches_to_bwrap(line: &str) -> bool {
     let line = line.trim();
-    let is_head = line.starts_with("profile ") || line.starts_with('/') || line.starts_with('"');
+    let is_head = ["profile ", "/", "\"", "@"].iter().any(|start| line.starts_with(start));
     is_head
         && line.ends_with('{')
-        && line.split_ascii_whitespace().any(|word| word.trim_matches('"') == super::programs::BWRAP)
+        && line.split_ascii_whitespace().any(|word| BWRAP_SPELLINGS.contains(&word.trim_matches('"')))
 }
 
 #[cfg(test)]
@@ -98,8 +107,21 @@ mod tests {
         ));
         assert!(attaches_to_bwrap("/usr/bin/bwrap {"));
         assert!(attaches_to_bwrap("profile anet-bwrap \"/usr/bin/bwrap\" {"));
+        assert!(attaches_to_bwrap("profile bwrap @{bin}/bwrap flags=(complain) {"));
         assert!(!attaches_to_bwrap("  /usr/bin/bwrap rix,"));
         assert!(!attaches_to_bwrap("# profile bwrap /usr/bin/bwrap {x"));
         assert!(!attaches_to_bwrap("profile other /usr/bin/other {"));
+    }
+
+    /// PLT-3: a profile that was disabled is none.
+    #[test]
+    fn a_disabled_profile_is_none() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("bwrap-userns-restrict");
+        fs::write(&file, "abi <abi/4.0>,\nprofile bwrap /usr/bin/bwrap {\n  userns,\n}\n").unwrap();
+        assert_eq!(bwrap_profile(place.path()), Some(file.clone()));
+        fs::create_dir(place.path().join("disable")).unwrap();
+        std::os::unix::fs::symlink(&file, place.path().join("disable/bwrap-userns-restrict")).unwrap();
+        assert_eq!(bwrap_profile(place.path()), None);
     }
 }
