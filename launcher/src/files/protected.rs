@@ -6,7 +6,21 @@
 //!
 //! A name that does not exist yet is as good to an attacker as one that does: it gets a placeholder (see
 //! [`crate::placeholder`]). A name that is a link is protected where it leads, and the link itself is put back at the end.
+//!
+//! That is the top of a writable directory. Below, what is there before the run is protected:
+//!
+//! * in every repository the whole table, since whoever works in a repository starts his programs in it;
+//! * in every other directory the settings of agents and editors, which are started in any directory.
+//!
+//! Names that are not there get no placeholder below (but for the hooks and configuration of a repository that is there):
+//! a directory that the run makes is as much its own as what it puts in it.
+//!
+//! What is below is found by a bounded survey. No directory is left out of it, whatever its name, since any may have a
+//! repository in it; a run could also give that name to a directory. But those that are known for their size are looked
+//! into last ([`LATE`]), so that a bound which is reached cuts them off and not the operator's own work.
 
+use std::collections::VecDeque;
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -28,16 +42,46 @@ enum When {
     Present,
 }
 
-/// A name, at the top of a writable directory.
+/// A name.
 struct Name {
     path: &'static str,
+    /// When, at the top of a writable directory.
     when: When,
     reason: &'static str,
+    /// It means something in any directory, since the programs that obey it look for it where they are started.
+    anywhere: bool,
 }
 
 const fn name(path: &'static str, when: When, reason: &'static str) -> Name {
-    Name { path, when, reason }
+    Name { path, when, reason, anywhere: false }
 }
+
+const fn anywhere(path: &'static str, when: When, reason: &'static str) -> Name {
+    Name { path, when, reason, anywhere: true }
+}
+
+impl Name {
+    /// The name below the top of a writable directory: there a program's directory is protected as a whole, since what is
+    /// missing in it gets no placeholder.
+    fn below(&self) -> &Path {
+        let path = Path::new(self.path);
+        match path.iter().next() {
+            Some(first) if self.anywhere => Path::new(first),
+            Some(_) | None => path,
+        }
+    }
+
+    fn when_below(&self) -> When {
+        // As with git's hooks: a repository that is there is completed to one that cannot be turned against its owner.
+        match VERSION_CONTROL.iter().any(|directory| self.below().starts_with(directory)) {
+            true => When::Parent,
+            false => When::Present,
+        }
+    }
+}
+
+/// Whoever finds one of these in a directory takes it for a repository.
+const VERSION_CONTROL: &[&str] = &[".git", ".hg", ".jj"];
 
 const SHELL: &str = "a shell runs it when it starts or ends";
 const AGENT: &str = "an agent takes commands, permissions or servers to start from it";
@@ -77,27 +121,27 @@ const NAMES: &[Name] = &[
     name(".hg/hgrc", When::Always, "Mercurial runs hooks and extensions that it names"),
     name(".jj/repo/config.toml", When::Parent, "Jujutsu runs programs that it names"),
     name(".husky", When::Present, "git's hooks, where the project uses husky"),
-    name(".claude/settings.json", When::Always, AGENT),
-    name(".claude/settings.local.json", When::Always, AGENT),
-    name(".claude/commands", When::Always, AGENT),
-    name(".claude/agents", When::Always, AGENT),
-    name(".claude/hooks", When::Always, AGENT),
-    name(".claude/skills", When::Always, AGENT),
-    name(".claude.json", When::Present, AGENT),
-    name(".mcp.json", When::Always, AGENT),
-    name(".codex", When::Always, AGENT),
-    name(".cursor", When::Always, AGENT),
-    name(".gemini", When::Always, AGENT),
-    name(".opencode", When::Always, AGENT),
-    name("opencode.json", When::Present, AGENT),
-    name("opencode.jsonc", When::Present, AGENT),
+    anywhere(".claude/settings.json", When::Always, AGENT),
+    anywhere(".claude/settings.local.json", When::Always, AGENT),
+    anywhere(".claude/commands", When::Always, AGENT),
+    anywhere(".claude/agents", When::Always, AGENT),
+    anywhere(".claude/hooks", When::Always, AGENT),
+    anywhere(".claude/skills", When::Always, AGENT),
+    anywhere(".claude.json", When::Present, AGENT),
+    anywhere(".mcp.json", When::Always, AGENT),
+    anywhere(".codex", When::Always, AGENT),
+    anywhere(".cursor", When::Always, AGENT),
+    anywhere(".gemini", When::Always, AGENT),
+    anywhere(".opencode", When::Always, AGENT),
+    anywhere("opencode.json", When::Present, AGENT),
+    anywhere("opencode.jsonc", When::Present, AGENT),
     name(".config/opencode", When::Parent, AGENT),
-    name(".hermes", When::Present, AGENT),
-    name(".openclaw", When::Present, AGENT),
-    name(".vscode", When::Always, EDITOR),
-    name(".idea", When::Always, EDITOR),
-    name(".zed", When::Present, EDITOR),
-    name(".devcontainer", When::Present, EDITOR),
+    anywhere(".hermes", When::Present, AGENT),
+    anywhere(".openclaw", When::Present, AGENT),
+    anywhere(".vscode", When::Always, EDITOR),
+    anywhere(".idea", When::Always, EDITOR),
+    anywhere(".zed", When::Present, EDITOR),
+    anywhere(".devcontainer", When::Present, EDITOR),
 ];
 
 /// The names, and why each is protected, for the documentation.
@@ -105,12 +149,24 @@ pub fn table() -> impl Iterator<Item = (&'static str, &'static str)> {
     NAMES.iter().map(|name| (name.path, name.reason))
 }
 
-/// How deep below a named directory repositories and sockets are looked for.
-const DEPTH: usize = 3;
+/// How deep below a named directory repositories, settings and sockets are looked for.
+const DEPTH: usize = 6;
 /// How many names are looked at for that in each named directory. What lies beyond is not found; the log says so.
-const MAX_ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 50_000;
 /// How many repositories are protected in each named directory: each takes bwrap several mounts.
 const MAX_REPOSITORIES: usize = 64;
+/// How many other directories with settings in them are protected in each named directory: each takes bwrap some mounts.
+const MAX_SETTINGS: usize = 128;
+/// Directories that tend to have very many names in them, and whether settings are looked for there: nobody starts a program
+/// in git's own files or in an installed package, and a package that cannot be removed any more is an update that fails.
+const LATE: &[(&str, bool)] = &[
+    (".git", false),
+    (".hg", false),
+    (".jj", false),
+    (".venv", false),
+    ("node_modules", false),
+    ("target", true),
+];
 /// The longest file of git's that is looked into, in bytes.
 const MAX_TEXT: u64 = 64 * 1024;
 /// How many repositories lead from one to another (a worktree to its repository, that to its submodules).
@@ -119,49 +175,80 @@ const MAX_CHAIN: usize = 4;
 /// What was found below a named directory before the run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// Directories with a `.git` in them, the named one aside.
+    /// Directories with a repository in them, the named one aside.
     pub repositories: Vec<PathBuf>,
+    /// Other directories with settings of agents or editors in them.
+    pub settings: Vec<PathBuf>,
     /// Sockets: whoever listens on one is reachable through it, so they are closed.
     pub sockets: Vec<PathBuf>,
     /// A bound was reached.
     pub cut: bool,
 }
 
+/// A directory to be looked into.
+struct Place {
+    path: PathBuf,
+    depth: usize,
+    /// Whether settings mean something there.
+    settings: bool,
+    /// It is heavy, or in such a one.
+    late: bool,
+}
+
 /// Looks below `root`, breadth first, so that a bound cuts the deepest off.
 #[must_use]
 pub fn survey(root: &Opened) -> Survey {
+    survey_within(root, MAX_ENTRIES)
+}
+
+fn survey_within(root: &Opened, mut left: usize) -> Survey {
     let mut survey = Survey::default();
-    let mut left = MAX_ENTRIES;
-    let mut level = vec![root.source.clone()];
-    for depth in 0..=DEPTH {
-        let mut next = Vec::new();
-        for directory in level {
-            // What cannot be read by us cannot be read by the run either, which has the same user.
-            for entry in fs::read_dir(&directory).into_iter().flatten().flatten() {
-                if left == 0 {
-                    survey.cut = true;
-                    return survey;
-                }
-                left -= 1;
-                let Ok(kind) = entry.file_type() else { continue };
-                if entry.file_name() == ".git" {
-                    if depth > 0 && root.access == Access::ReadWrite {
-                        survey.repositories.push(directory.clone());
-                    }
-                } else if kind.is_socket() {
-                    survey.sockets.push(entry.path());
-                } else if kind.is_dir() {
-                    next.push(entry.path());
-                }
+    let mut soon =
+        VecDeque::from([Place { path: root.source.clone(), depth: 0, settings: true, late: false }]);
+    let mut late = VecDeque::new();
+    while let Some(place) = soon.pop_front().or_else(|| late.pop_front()) {
+        let below = place.depth > 0 && root.access == Access::ReadWrite;
+        let (mut repository, mut settings) = (false, false);
+        // What cannot be read by us cannot be read by the run either, which has the same user.
+        for entry in fs::read_dir(&place.path).into_iter().flatten().flatten() {
+            if left == 0 {
+                survey.cut = true;
+                break;
+            }
+            left -= 1;
+            let Ok(kind) = entry.file_type() else { continue };
+            let name = entry.file_name();
+            repository |= below && VERSION_CONTROL.iter().any(|known| name == *known);
+            settings |= below && place.settings && is_setting(&name);
+            if kind.is_socket() {
+                survey.sockets.push(entry.path());
+            } else if kind.is_dir() && place.depth < DEPTH {
+                let heavy = LATE.iter().find(|(known, _)| name == *known);
+                let settings = place.settings && heavy.is_none_or(|(_, settings)| *settings);
+                let next_late = place.late || heavy.is_some();
+                let next = Place { path: entry.path(), depth: place.depth + 1, settings, late: next_late };
+                if next_late { &mut late } else { &mut soon }.push_back(next);
             }
         }
-        level = next;
+        match (repository, settings) {
+            (true, _) => survey.repositories.push(place.path),
+            (false, true) => survey.settings.push(place.path),
+            (false, false) => {}
+        }
+        if survey.cut {
+            break;
+        }
     }
-    if survey.repositories.len() > MAX_REPOSITORIES {
-        survey.repositories.truncate(MAX_REPOSITORIES);
-        survey.cut = true;
+    for (found, most) in [(&mut survey.repositories, MAX_REPOSITORIES), (&mut survey.settings, MAX_SETTINGS)]
+    {
+        survey.cut |= found.len() > most;
+        found.truncate(most);
     }
     survey
+}
+
+fn is_setting(name: &OsStr) -> bool {
+    NAMES.iter().any(|known| known.anywhere && known.below() == name)
 }
 
 /// What has to be done so that the names stay as they are.
@@ -178,20 +265,24 @@ pub struct Found {
 }
 
 impl Found {
-    /// Looks at the top of a writable directory, and at the repositories found below it.
+    /// Looks at the top of a writable directory, and at what the survey found below it.
     #[must_use]
-    pub fn look(view: &View, root: &Path, repositories: &[PathBuf]) -> Found {
+    pub fn look(view: &View, root: &Path, survey: &Survey) -> Found {
         let mut found = Found::default();
         if !root.is_dir() {
             // A single file was named: by its name, so it is open.
             return found;
         }
-        for Name { path, when, reason: _ } in NAMES {
-            found.name(view, root, Path::new(path), *when);
+        for name in NAMES {
+            found.name(view, root, Path::new(name.path), name.when);
         }
         found.repository(view, root, When::Always);
-        for repository in repositories {
+        for repository in &survey.repositories {
             found.repository(view, repository, When::Present);
+            found.below(view, repository, |_| true);
+        }
+        for directory in &survey.settings {
+            found.below(view, directory, |name| name.anywhere);
         }
         if is_git_directory(root) {
             // `--rw DIR/.git` names the directory, not the hooks in it.
@@ -200,6 +291,17 @@ impl Found {
         found.present.retain(|path| view.protects(path));
         found.missing.retain(|path| view.protects(path));
         found
+    }
+
+    /// The names of the table in a directory that is not the top.
+    fn below(&mut self, view: &View, directory: &Path, means_something: impl Fn(&Name) -> bool) {
+        let mut last = None;
+        for name in NAMES.iter().filter(|name| means_something(name)) {
+            // Several names of one program are one below.
+            if last.replace(name.below()) != Some(name.below()) {
+                self.name(view, directory, name.below(), name.when_below());
+            }
+        }
     }
 
     /// One name below `base`, component by component, since any of them may be a link, a file, or missing.

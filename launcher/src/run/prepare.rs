@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, 
 use crate::bwrap::Options;
 use crate::directories::{Locked, Neighbours, Root, RunDirectory};
 use crate::failure::failure;
-use crate::files::protected::{self, Found};
+use crate::files::protected::{self, Found, Survey};
 use crate::files::rules::{Closed, Node, Seen, View};
 use crate::files::{self, Made, Named};
 use crate::growth::Watch;
@@ -126,23 +126,23 @@ pub(super) fn sandbox(
     })
 }
 
-/// Looks through the named directories once: repositories to protect, sockets to close.
-fn survey(named: &mut Named, log: &Log) -> Vec<(PathBuf, Vec<PathBuf>)> {
+/// Looks through the named directories once: repositories and settings to protect, sockets to close.
+fn survey(named: &mut Named, log: &Log) -> Vec<(PathBuf, Survey)> {
     let mut found = Vec::new();
     for rule in &named.opened {
-        let survey = protected::survey(rule);
+        let mut survey = protected::survey(rule);
         if survey.cut {
             log.line(&format!(
-                "{} is large: repositories deep in it may not have their hooks protected, nor sockets be closed",
+                "{} is large: deep in it hooks of repositories and settings of agents may not be protected, nor sockets be closed",
                 crate::failure::escape(rule.source.as_os_str().as_bytes())
             ));
         }
-        named.closed.extend(survey.sockets.into_iter().map(|path| Closed {
+        named.closed.extend(std::mem::take(&mut survey.sockets).into_iter().map(|path| Closed {
             path,
             node: Node::Other,
             masked: false,
         }));
-        found.push((rule.dest.clone(), survey.repositories));
+        found.push((rule.dest.clone(), survey));
     }
     found
 }
@@ -151,7 +151,7 @@ fn survey(named: &mut Named, log: &Log) -> Vec<(PathBuf, Vec<PathBuf>)> {
 fn protect(
     view: &mut View,
     named: &Named,
-    surveys: &[(PathBuf, Vec<PathBuf>)],
+    surveys: &[(PathBuf, Survey)],
     host: &mut OnHost,
 ) -> Result<Vec<PathBuf>, Failure> {
     let visible = |path: &&PathBuf| view.closed().iter().any(|shut| shut.path == **path);
@@ -175,7 +175,7 @@ fn protect(
 fn make_placeholders(
     view: &mut View,
     missing: &[PathBuf],
-    surveys: &[(PathBuf, Vec<PathBuf>)],
+    surveys: &[(PathBuf, Survey)],
     record: &mut Record,
     others: &[Entry],
 ) -> std::io::Result<Vec<PathBuf>> {
@@ -184,8 +184,9 @@ fn make_placeholders(
     let mut kept = Vec::new();
     let roots: Vec<PathBuf> = view.writable().map(|rule| rule.dest.clone()).collect();
     for root in roots {
-        let repositories = surveys.iter().find(|(path, _)| *path == root).map(|(_, found)| found.as_slice());
-        let found = Found::look(view, &root, repositories.unwrap_or_default());
+        let nothing = Survey::default();
+        let survey = surveys.iter().find(|(path, _)| *path == root).map_or(&nothing, |(_, survey)| survey);
+        let found = Found::look(view, &root, survey);
         record.watch(&found.links, &found.absent)?;
         for path in found.missing {
             if record.make(&path)? {
