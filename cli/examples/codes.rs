@@ -5,7 +5,7 @@ fn main() {
 }
 
 /// Every code and every sentence that a refused program reads, from the code that says them.
-pub fn document() -> String {
+pub(crate) fn document() -> String {
     use std::fmt::Write as _;
     let mut text = String::from(
         "# Codes\n\nMade from the code: `cargo run -p cli --example codes > docs/CODES.md`.\n\n## What anet says to the \

@@ -7,6 +7,7 @@ use supervisor::explain;
 use supervisor::guard::{self, Host};
 
 use crate::arguments::{Anet, Doctor};
+use crate::linux::print;
 
 /// The profile, as the package ships it.
 const PROFILE: &str = include_str!("../../packaging/apparmor/anet-bwrap");
@@ -21,7 +22,7 @@ struct Check {
 /// Checks, prints, and says by its status whether a sandbox can run.
 pub(crate) fn perform(anet: &Anet, doctor: &Doctor) -> Result<u8, Trouble> {
     if doctor.apparmor_profile {
-        print!("{PROFILE}");
+        print(PROFILE)?;
         return Ok(0);
     }
     if let Some(text) = &doctor.explain {
@@ -31,11 +32,7 @@ pub(crate) fn perform(anet: &Anet, doctor: &Doctor) -> Result<u8, Trouble> {
     let sandbox = guard::check(anet.config.as_deref(), true);
     let checks = checks(&host, &sandbox);
     let available = sandbox.is_ok();
-    if anet.json {
-        print_json(&host, &checks, &sandbox)
-    } else {
-        print_table(&checks)
-    }
+    print(&if anet.json { document(&host, &checks, &sandbox) } else { table(&checks) })?;
     Ok(u8::from(!available))
 }
 
@@ -48,12 +45,12 @@ fn explain_code(anet: &Anet, text: &str) -> Result<u8, Trouble> {
         ));
     };
     if anet.json {
-        println!(
-            "{}",
+        print(&format!(
+            "{}\n",
             json!({ "code": code.as_str(), "sentence": explain::sentence(code), "warning": code.is_warning() })
-        );
+        ))?;
     } else {
-        println!("{code}: {}", explain::sentence(code));
+        print(&format!("{code}: {}\n", explain::sentence(code)))?;
     }
     Ok(0)
 }
@@ -129,7 +126,8 @@ fn sentence(host: &Host, trouble: &Trouble) -> String {
     }
 }
 
-fn print_table(checks: &[Check]) {
+fn table(checks: &[Check]) -> String {
+    let mut text = String::new();
     for check in checks {
         let mark = match check.code {
             None => "ok",
@@ -137,11 +135,12 @@ fn print_table(checks: &[Check]) {
             Some(_) => "FAILED",
         };
         let code = check.code.map(|code| format!("{code}: ")).unwrap_or_default();
-        println!("{mark:<8} {:<11} {code}{}", check.name, check.sentence);
+        text.push_str(&format!("{mark:<8} {:<11} {code}{}\n", check.name, check.sentence));
     }
+    text
 }
 
-fn print_json(host: &Host, checks: &[Check], sandbox: &Result<guard::Checked, Trouble>) {
+fn document(host: &Host, checks: &[Check], sandbox: &Result<guard::Checked, Trouble>) -> String {
     let (code, sentence) = match sandbox {
         Ok(_) => (Value::Null, Value::Null),
         Err(trouble) => (trouble.code.as_str().into(), sentence(host, trouble).into()),
@@ -169,5 +168,5 @@ fn print_json(host: &Host, checks: &[Check], sandbox: &Result<guard::Checked, Tr
         "checks": rows,
         "warnings": warnings,
     });
-    println!("{document}");
+    format!("{document}\n")
 }

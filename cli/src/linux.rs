@@ -1,5 +1,6 @@
 //! The command line, where there is a sandbox to run commands in.
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -18,7 +19,8 @@ pub(crate) fn main() -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(trouble) => {
-            eprintln!("anet: {trouble}");
+            // Where nobody reads it there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "anet: {trouble}");
             ExitCode::from(STATUS_FAILED)
         }
     }
@@ -29,6 +31,18 @@ fn perform(anet: &Anet) -> Result<u8, Trouble> {
         Subcommand::Run(run) => supervisor::guard::run(&request::from_arguments(anet, run)?),
         Subcommand::Doctor(doctor) => doctor::perform(anet, doctor),
         Subcommand::Show(show) => show::perform(anet, show),
+    }
+}
+
+/// Prints to standard output. A reader that went away has read enough; a disk that is full is an error.
+pub(crate) fn print(text: &str) -> Result<(), Trouble> {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Trouble::new(
+            Code::BadOption,
+            format!("standard output cannot be written ({error}); give another"),
+        )),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

@@ -18,6 +18,9 @@ pub(crate) fn from_arguments(anet: &Anet, run: &Run) -> Result<RunRequest, Troub
             "--json: standard output is the command's; use --record FILE for the run's record".into()
         ));
     }
+    if anet.system {
+        return Err(to_come("--system"));
+    }
     refuse_what_is_to_come(run)?;
     if run.command.is_empty() {
         return Err(bad(
@@ -51,6 +54,7 @@ pub(crate) fn from_arguments(anet: &Anet, run: &Run) -> Result<RunRequest, Troub
             other => return Err(bad(format!("--tty {other}: give auto, always or never"))),
         },
         quiet: run.quiet,
+        verbose: anet.verbose > 0,
     };
     if let Some(text) = &run.timeout {
         let timeout = units::parse_time(text).map_err(|error| bad(format!("--timeout {text}: {error}")))?;

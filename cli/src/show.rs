@@ -9,6 +9,7 @@ use supervisor::error::{Trouble, one_line};
 use supervisor::guard::Directories;
 
 use crate::arguments::{Anet, Show};
+use crate::linux::print;
 
 /// The longest chain that is read, in bytes.
 const MAX_CHAIN: u64 = 256 * 1024 * 1024;
@@ -21,27 +22,32 @@ pub(crate) fn perform(anet: &Anet, show: &Show) -> Result<u8, Trouble> {
     let path = Directories::find()?.state.join("runs").join(format!("{run}.jsonl"));
     let mut text = Vec::new();
     std::fs::File::open(&path)
-        .and_then(|file| file.take(MAX_CHAIN).read_to_end(&mut text))
+        .and_then(|file| file.take(MAX_CHAIN + 1).read_to_end(&mut text))
         .map_err(|error| unknown(&format!("{} cannot be read ({error})", path.display())))?;
+    if text.len() as u64 > MAX_CHAIN {
+        let what = format!("{} is longer than a chain can be, so anet did not write it", path.display());
+        return Err(Trouble::new(Code::RecordFailed, what));
+    }
     let (lines, sealed) = chain::read(&text)
         .map_err(|fault| Trouble::new(Code::RecordFailed, format!("{}: {fault}", path.display())))?;
     if anet.json {
         let records: Vec<Value> = (lines.iter())
             .map(|line| json!({ "seq": line.seq, "time": line.time, "kind": line.kind, "body": line.body }))
             .collect();
-        println!("{}", json!({ "run": run.to_string(), "sealed": sealed, "records": records }));
+        print(&format!("{}\n", json!({ "run": run.to_string(), "sealed": sealed, "records": records })))?;
     } else {
-        print_lines(run, &lines, sealed);
+        print(&words_of(run, &lines, sealed))?;
     }
     Ok(0)
 }
 
-fn print_lines(run: RunId, lines: &[Line], sealed: bool) {
+fn words_of(run: RunId, lines: &[Line], sealed: bool) -> String {
     let state = if sealed { "ended and sealed" } else { "still running, or cut off" };
-    println!("run {run}: {state}, {} records, the chain holds", lines.len());
+    let mut text = format!("run {run}: {state}, {} records, the chain holds\n", lines.len());
     for line in lines {
-        println!("{}  {:<16} {}", line.time, line.kind, words(line));
+        text.push_str(&format!("{}  {:<16} {}\n", line.time, line.kind, words(line)));
     }
+    text
 }
 
 /// The part of a record that a person looks for.

@@ -56,6 +56,8 @@ codes! {
     NoModel = "no_model",
     /// Memory and tasks cannot be limited here.
     NoCgroupLimits = "no_cgroup_limits",
+    /// The launcher has no namespaces of its own.
+    LauncherNotApart = "launcher_not_apart",
     /// Not Linux.
     PlatformUnsupported = "platform_unsupported",
     /// An option or its value is wrong.
@@ -86,7 +88,7 @@ impl Code {
     /// A warning does not keep a run from starting.
     #[must_use]
     pub fn is_warning(self) -> bool {
-        matches!(self, Code::NoCgroupLimits | Code::NoApiKey)
+        matches!(self, Code::NoCgroupLimits | Code::LauncherNotApart | Code::NoApiKey)
     }
 }
 

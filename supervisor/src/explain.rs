@@ -58,6 +58,10 @@ pub fn sentence(code: Code) -> &'static str {
             "memory and tasks cannot be limited here, since no systemd user manager or delegated control group (v2) \
              was found; all other limits hold"
         }
+        Code::LauncherNotApart => {
+            "this host does not let anet give its launcher namespaces of its own: the launcher has the host's network, \
+             and a run is ended through process descriptors instead of by the kernel; allow user namespaces for anet"
+        }
         Code::PlatformUnsupported => {
             "anet runs on Linux (on Windows: in WSL2); it never runs a command without its sandbox"
         }

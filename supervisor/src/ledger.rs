@@ -64,12 +64,6 @@ impl Ledger {
         true
     }
 
-    /// Takes a destination back: the only attempt that it was debited for was refused after all, before anything reached
-    /// it (BUD-6). What is exhausted stays so.
-    pub fn refund(&mut self, host: &HostName) {
-        self.destinations.remove(host);
-    }
-
     /// Leases bytes that are about to leave, as many as are given at once and still left. None: bytes are not bounded.
     /// 0: there are none left, and the run ends, since somebody waits to send more.
     pub fn lease(&mut self) -> Option<u64> {
@@ -174,18 +168,6 @@ mod tests {
         assert_eq!(ledger.exhausted(), Some(Dimension::Destinations));
         assert!(!ledger.destination(&host(1)), "nothing is granted after the end");
         assert_eq!(ledger.lease(), None, "bytes are not bounded");
-    }
-
-    /// BUD-6: a refused attempt debits nothing, and gives nothing back that was exhausted.
-    #[test]
-    fn a_refused_attempt_debits_nothing() {
-        let mut ledger = Ledger::new(Budget { destinations: Some(1), bytes_out: None, window: None });
-        assert!(ledger.destination(&host(1)));
-        ledger.refund(&host(1));
-        assert_eq!(ledger.destinations(), 0);
-        assert!(ledger.destination(&host(2)) && !ledger.destination(&host(1)));
-        ledger.refund(&host(2));
-        assert!(!ledger.destination(&host(2)), "the end is the end");
     }
 
     /// BUD-2: unused bytes come back, more than was leased does not.

@@ -27,6 +27,8 @@ pub struct Directories {
     pub state: PathBuf,
     /// What runs work in.
     pub cache: PathBuf,
+    /// Nothing of this version's; masked all the same, since a credential may be kept there.
+    pub data: PathBuf,
 }
 
 impl Directories {
@@ -50,10 +52,16 @@ impl Directories {
             }
         };
         Ok(Directories {
+            data: below("XDG_DATA_HOME", ".local/share")?,
             configuration: below("XDG_CONFIG_HOME", ".config")?,
             state: below("XDG_STATE_HOME", ".local/state")?,
             cache: if uid == 0 { PathBuf::from(SYSTEM_CACHE) } else { below("XDG_CACHE_HOME", ".cache")? },
         })
+    }
+
+    /// All of them.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Path> {
+        [&self.configuration, &self.state, &self.cache, &self.data].into_iter().map(PathBuf::as_path)
     }
 
     /// Makes the directory of the runs' chains.

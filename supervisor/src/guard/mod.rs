@@ -5,12 +5,15 @@
 
 mod control_group;
 mod directories;
+mod environment;
 mod host;
 mod identity;
+mod paths;
 mod plan;
 mod probe;
 mod processes;
 mod programs;
+mod record;
 mod request;
 mod terminal;
 mod watch;
@@ -50,7 +53,8 @@ pub fn run(request: &RunRequest) -> Result<u8, Trouble> {
 /// What the operator should know before the command speaks.
 fn warn(prepared: &plan::Prepared) {
     for code in prepared.job.warnings.iter().filter(|_| !prepared.job.quiet) {
-        eprintln!("anet: warning: {code}: {}", crate::explain::sentence(*code));
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), "anet: warning: {code}: {}", crate::explain::sentence(*code));
     }
 }
 

@@ -1,57 +1,29 @@
 //! From what was asked for to what is started: every path, number and name checked, before any process is.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
-use ipc_proto::init::{CommandPlan, EGRESS_PORT, ProbePlan, Purpose, TerminalPlan};
+use ipc_proto::init::{CommandPlan, ProbePlan, Purpose, TerminalPlan};
 use ipc_proto::job::{Budget, Job, ProbeJob};
-use ipc_proto::launcher::{
-    Endpoints, FilePlan, INSIDE_HOME, INSIDE_PATH, INSIDE_TEMPORARY, INSIDE_WORK, LaunchPlan, Programs,
-    WorkDirectory,
-};
+use ipc_proto::launcher::{Endpoints, FilePlan, INSIDE_WORK, LaunchPlan, Programs, WorkDirectory};
 use ipc_proto::limits::{LimitName, Limits};
 use ipc_proto::{Code, RunId};
 
+use super::environment::environment;
 use super::identity::{self, Identities};
+use super::paths::{files, work_directory};
 use super::probe::Listeners;
 use super::programs::{self, Found, c_path};
-use super::request::{EnvOption, RunRequest, Work};
+use super::record::RecordFile;
+use super::request::RunRequest;
 use super::terminal::{self, Joined};
 use super::{Directories, configuration, probe};
 use crate::config::Config;
 use crate::error::Trouble;
-
-/// Directories that are never opened as a whole: the system's, which the run has in its own way, and those where other
-/// programs of this host keep sockets.
-const NEVER_NAMED: [&str; 17] = [
-    "/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin",
-    "/sys", "/tmp", "/usr", "/var", "/var/tmp",
-];
-/// Below these nothing is opened either.
-const NEVER_BELOW: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
-/// Variables that pass from the operator: the locale.
-const LOCALE: [&str; 13] = [
-    "LANG",
-    "LANGUAGE",
-    "LC_ALL",
-    "LC_CTYPE",
-    "LC_COLLATE",
-    "LC_MESSAGES",
-    "LC_NUMERIC",
-    "LC_TIME",
-    "LC_MONETARY",
-    "LC_PAPER",
-    "LC_NAME",
-    "LC_ADDRESS",
-    "LC_MEASUREMENT",
-];
-/// Variables that are anet's to set.
-const RESERVED: [&str; 4] = ["ANET_RUN", "ANET_MODEL_URL", "HTTPS_PROXY", "https_proxy"];
 
 /// Everything that starting takes.
 #[derive(Debug)]
@@ -60,15 +32,17 @@ pub(super) struct Prepared {
     pub(super) programs: Found,
     pub(super) identities: Identities,
     pub(super) chain: File,
-    pub(super) record: Option<File>,
+    pub(super) record: Option<RecordFile>,
     pub(super) probe_cache: Option<File>,
     pub(super) log: File,
+    /// What the other processes say of themselves: for who asked for it.
+    pub(super) chatter: File,
     /// What becomes 0, 1 and 2 of the command.
     pub(super) stdio: [OwnedFd; 3],
     pub(super) terminal: Option<Joined>,
     pub(super) null: OwnedFd,
     /// Open while the probe tries to reach them.
-    pub(super) _listeners: Option<Listeners>,
+    pub(super) listeners: Option<Listeners>,
     /// A result that still holds (`anet doctor`).
     pub(super) checked_before: Option<SystemTime>,
     /// Memory or tasks are limited.
@@ -109,7 +83,7 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     let chains = directories.make_chains()?;
     let key = probe::key(&programs, identities.run.uid, &config_text)?;
     let probed = probe::open(&directories, identities.run.uid, &key, false)?;
-    let record = request.record.as_deref().map(open_record).transpose()?;
+    let record = request.record.as_deref().map(RecordFile::open).transpose()?;
     let (probe, listeners) = match probed.valid {
         Some(_) => (None, None),
         None => probe_job(key, started)?,
@@ -139,11 +113,12 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
         chain: new_chain(&chains, run)?,
         record,
         probe_cache: Some(probed.file),
+        chatter: if request.verbose { errors_of_the_operator()? } else { File::from(duplicate(&null)?) },
         log: errors_of_the_operator()?,
         stdio,
         terminal,
         null,
-        _listeners: listeners,
+        listeners,
         checked_before: None,
         wants_control_group,
     })
@@ -170,7 +145,7 @@ pub(super) fn prepare_check(named: Option<&Path>, fresh: bool) -> Result<Prepare
     let (probe, listeners) = probe_job(key, started)?;
     let nothing =
         Purpose::Probe(ProbePlan { tcp: Vec::new(), abstract_sockets: Vec::new(), outside: Vec::new() });
-    let dup = || null.try_clone().map_err(|error| system("a descriptor", &error));
+    let dup = || duplicate(&null);
     let job = Job {
         run,
         started,
@@ -196,11 +171,12 @@ pub(super) fn prepare_check(named: Option<&Path>, fresh: bool) -> Result<Prepare
         chain: File::from(dup()?),
         record: None,
         probe_cache: Some(probed.file),
+        chatter: File::from(dup()?),
         log: probe::log_memory()?,
         stdio: [dup()?, dup()?, dup()?],
         terminal: None,
         null,
-        _listeners: listeners,
+        listeners,
         checked_before: probed.valid,
         wants_control_group: false,
     })
@@ -284,189 +260,6 @@ fn refuse_the_model_service(request: &RunRequest, config: &Config) -> Result<(),
     }
 }
 
-// ---- paths -----------------------------------------------------------------------------------------------------
-
-fn work_directory(work: &Work) -> Result<Option<PathBuf>, Trouble> {
-    let (path, option) = match work {
-        Work::Fresh => return Ok(None),
-        Work::Here => (PathBuf::from("."), "--here"),
-        Work::Directory(path) => (path.clone(), "--work"),
-    };
-    let resolved = resolve(&path, option)?;
-    if !resolved.is_dir() {
-        return Err(bad_path(option, &path, "it is not a directory; give one"));
-    }
-    Ok(Some(resolved))
-}
-
-fn files(
-    request: &RunRequest,
-    work: Option<&Path>,
-    directories: &Directories,
-    identities: Identities,
-) -> Result<FilePlan, Trouble> {
-    let masked = masked(directories);
-    let open = |option: &'static str, paths: &[PathBuf]| -> Result<Vec<CString>, Trouble> {
-        paths
-            .iter()
-            .map(|path| {
-                let resolved = resolve(path, option)?;
-                refuse_masked(option, &resolved, &masked)?;
-                c_path(&resolved)
-            })
-            .collect()
-    };
-    if let Some(work) = work {
-        refuse_masked("--here or --work", work, &masked)?;
-    }
-    let deny = request.deny.iter().map(|path| absolute(path, "--deny").and_then(|path| c_path(&path)));
-    Ok(FilePlan {
-        root: c_path(&directories.make_runs(identities.run)?)?,
-        work: work.map_or(Ok(WorkDirectory::Fresh), |path| c_path(path).map(WorkDirectory::Named))?,
-        read_write: open("--rw", &request.read_write)?,
-        read_only: open("--ro", &request.read_only)?,
-        deny: deny.collect::<Result<_, _>>()?,
-        masked: within_opened(&masked, request, work).map(|path| c_path(path)).collect::<Result<_, _>>()?,
-    })
-}
-
-/// Those of our places that an opened path would show; the others are not in the sandbox anyway.
-fn within_opened<'a>(
-    masked: &'a [PathBuf],
-    request: &RunRequest,
-    work: Option<&Path>,
-) -> impl Iterator<Item = &'a PathBuf> {
-    let named =
-        request.read_write.iter().chain(&request.read_only).filter_map(|path| path.canonicalize().ok());
-    let opened: Vec<PathBuf> = named.chain(work.map(Path::to_path_buf)).collect();
-    masked.iter().filter(move |own| opened.iter().any(|opened| own.starts_with(opened)))
-}
-
-/// anet's own places, those of a service on this host included.
-fn masked(directories: &Directories) -> Vec<PathBuf> {
-    let mut all: Vec<PathBuf> =
-        ["/etc/anet", "/var/lib/anet", "/var/cache/anet", "/run/anet"].map(Into::into).into();
-    all.extend([&directories.configuration, &directories.state, &directories.cache].map(Clone::clone));
-    // A link among them must not lead around the mask.
-    let mut resolved: Vec<PathBuf> = all.iter().filter_map(|path| path.canonicalize().ok()).collect();
-    resolved.sort();
-    resolved.dedup();
-    resolved
-}
-
-fn refuse_masked(option: &str, path: &Path, masked: &[PathBuf]) -> Result<(), Trouble> {
-    match masked.iter().find(|own| path.starts_with(own)) {
-        Some(_) => {
-            Err(bad_path(option, path, "anet's own configuration, state and credentials are never opened"))
-        }
-        None => Ok(()),
-    }
-}
-
-/// A path that exists, without links, that may be opened by name.
-fn resolve(path: &Path, option: &str) -> Result<PathBuf, Trouble> {
-    let resolved = path.canonicalize().map_err(|error| bad_path(option, path, &error.to_string()))?;
-    if NEVER_NAMED.iter().any(|never| resolved == Path::new(never)) {
-        let why = "it holds the system or other programs' sockets; name a directory within it";
-        return Err(bad_path(option, path, why));
-    }
-    if NEVER_BELOW.iter().any(|never| resolved.starts_with(never)) {
-        return Err(bad_path(option, path, "nothing below /proc, /sys, /dev and /run of the host is opened"));
-    }
-    if Path::new(INSIDE_HOME).starts_with(&resolved) {
-        return Err(bad_path(
-            option,
-            path,
-            "the run's own home stands at this name; use a directory within it",
-        ));
-    }
-    Ok(resolved)
-}
-
-/// A path that need not exist, in one spelling.
-fn absolute(path: &Path, option: &str) -> Result<PathBuf, Trouble> {
-    if let Ok(resolved) = path.canonicalize() {
-        return Ok(resolved);
-    }
-    let absolute = std::path::absolute(path).map_err(|error| bad_path(option, path, &error.to_string()))?;
-    let parent = absolute.parent().and_then(|parent| parent.canonicalize().ok());
-    match (parent, absolute.file_name()) {
-        (Some(parent), Some(name)) if name != OsStr::new("..") => Ok(parent.join(name)),
-        (Some(_) | None, Some(_) | None) => {
-            Err(bad_path(option, path, "neither it nor the directory that it would be in exists"))
-        }
-    }
-}
-
-fn bad_path(option: &str, path: &Path, why: &str) -> Trouble {
-    Trouble::new(Code::BadPath, format!("{option} {}: {why}", path.display()))
-}
-
-// ---- environment -----------------------------------------------------------------------------------------------
-
-/// The whole environment of the command (SBX-6), built from nothing.
-fn environment(request: &RunRequest, run: RunId, terminal: bool) -> Result<Vec<CString>, Trouble> {
-    let mut variables: Vec<(String, Vec<u8>)> = Vec::new();
-    let mut set = |name: &str, value: Vec<u8>| {
-        variables.retain(|(known, _)| known != name);
-        variables.push((name.to_owned(), value));
-    };
-    set("LANG", b"C.UTF-8".to_vec());
-    for name in LOCALE {
-        if let Some(value) = std::env::var_os(name).filter(|value| is_plain(value)) {
-            set(name, value.as_bytes().to_vec());
-        }
-    }
-    set("PATH", INSIDE_PATH.into());
-    set("HOME", INSIDE_HOME.into());
-    set("TMPDIR", INSIDE_TEMPORARY.into());
-    if terminal {
-        let kind = std::env::var_os("TERM").filter(|value| is_plain(value)).unwrap_or_else(|| "dumb".into());
-        set("TERM", kind.as_bytes().to_vec());
-    }
-    for option in &request.environment {
-        let (name, value) = match option {
-            EnvOption::Set(name, value) => (name, Some(value.clone())),
-            EnvOption::Pass(name) => (name, std::env::var_os(name).map(|value| value.as_bytes().to_vec())),
-        };
-        if RESERVED.contains(&name.as_str()) {
-            return Err(Trouble::new(
-                Code::BadOption,
-                format!("--env {name}: anet sets this variable itself"),
-            ));
-        }
-        let Some(value) = value else {
-            return Err(Trouble::new(
-                Code::BadOption,
-                format!("--env {name}: there is no such variable here; set it, or give --env {name}=VALUE"),
-            ));
-        };
-        set(name, value);
-    }
-    set("ANET_RUN", run.to_string().into_bytes());
-    let proxy = format!("http://127.0.0.1:{EGRESS_PORT}");
-    set("HTTPS_PROXY", proxy.clone().into_bytes());
-    set("https_proxy", proxy.into_bytes());
-    variables
-        .into_iter()
-        .map(|(name, mut value)| {
-            let mut entry = name.clone().into_bytes();
-            entry.push(b'=');
-            entry.append(&mut value);
-            CString::new(entry)
-                .map_err(|_| Trouble::new(Code::BadOption, format!("--env {name}: a value with a NUL byte")))
-        })
-        .collect()
-}
-
-/// A locale or terminal name: nothing that could be a path or a program's own syntax.
-fn is_plain(value: &OsStr) -> bool {
-    let bytes = value.as_bytes();
-    !bytes.is_empty()
-        && bytes.len() <= 64
-        && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"_.-@+:".contains(byte))
-}
-
 fn agent_name(command: &[CString]) -> String {
     let first = command.first().map(|word| word.to_bytes()).unwrap_or_default();
     let name = first.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
@@ -479,7 +272,7 @@ fn inside(path: &str) -> CString {
     CString::new(path).unwrap_or_default()
 }
 
-fn new_run() -> Result<(RunId, u64), Trouble> {
+pub(super) fn new_run() -> Result<(RunId, u64), Trouble> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let started = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
     Ok((RunId::new(started, chance()?), started))
@@ -495,6 +288,10 @@ fn chance() -> Result<[u8; 4], Trouble> {
     }
 }
 
+fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Trouble> {
+    fd.try_clone().map_err(|error| system("a descriptor", &error))
+}
+
 fn open_null() -> Result<OwnedFd, Trouble> {
     let file = OpenOptions::new().read(true).write(true).open("/dev/null");
     Ok(file.map_err(|error| system("/dev/null", &error))?.into())
@@ -502,7 +299,15 @@ fn open_null() -> Result<OwnedFd, Trouble> {
 
 /// Where the operator reads errors.
 fn errors_of_the_operator() -> Result<File, Trouble> {
-    rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3).map(File::from).map_err(|errno| {
+    let stderr = rustix::stdio::stderr();
+    if rustix::termios::isatty(stderr) {
+        // For writing alone: whoever is taken over cannot read what the operator types.
+        let flags = i32::try_from(rustix::fs::OFlags::NOCTTY.bits()).unwrap_or(0);
+        if let Ok(file) = OpenOptions::new().write(true).custom_flags(flags).open("/proc/self/fd/2") {
+            return Ok(file);
+        }
+    }
+    rustix::io::fcntl_dupfd_cloexec(stderr, 3).map(File::from).map_err(|errno| {
         Trouble::new(Code::BadOption, format!("standard error is closed ({errno}); open it"))
     })
 }
@@ -517,16 +322,6 @@ fn new_chain(chains: &Path, run: RunId) -> Result<File, Trouble> {
     })
 }
 
-fn open_record(path: &Path) -> Result<File, Trouble> {
-    // Not cut here: an older record stays whole until there is a new one.
-    OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(|error| {
-        Trouble::new(
-            Code::BadPath,
-            format!("--record {}: {error}; give a file that can be written", path.display()),
-        )
-    })
-}
-
 pub(super) fn system(what: &str, error: &std::io::Error) -> Trouble {
     Trouble::new(
         Code::ProcessDied,
@@ -536,29 +331,8 @@ pub(super) fn system(what: &str, error: &std::io::Error) -> Trouble {
 
 #[cfg(test)]
 mod tests {
+    use super::super::request::tests::request;
     use super::*;
-
-    fn request() -> RunRequest {
-        RunRequest {
-            configuration: None,
-            command: vec![c"true".into()],
-            work: Work::Fresh,
-            read_write: vec![],
-            read_only: vec![],
-            deny: vec![],
-            environment: vec![],
-            hosts: vec![],
-            timeout: None,
-            untrusted: false,
-            limits: vec![],
-            budget_destinations: None,
-            budget_bytes_out: None,
-            budget_window: None,
-            record: None,
-            terminal: super::super::TerminalChoice::Auto,
-            quiet: false,
-        }
-    }
 
     /// LIM: a plain run has only what is named; an untrusted one all, and options stand above.
     #[test]
@@ -576,46 +350,5 @@ mod tests {
             (budget.destinations, budget.bytes_out, budget.window),
             (Some(16), Some(33_554_432), Some(180_000))
         );
-    }
-
-    /// SBX-6: nothing of the operator's environment but the locale, and nobody sets what is anet's.
-    #[test]
-    fn the_environment_is_built_from_nothing() {
-        let mut request = request();
-        request.environment =
-            vec![EnvOption::Set("A".into(), b"1".to_vec()), EnvOption::Set("A".into(), b"2".to_vec())];
-        let run = RunId::new(1, [0; 4]);
-        let names: Vec<String> = environment(&request, run, false)
-            .unwrap()
-            .iter()
-            .map(|entry| entry.to_str().unwrap().to_owned())
-            .filter(|entry| !entry.starts_with("LANG") && !entry.starts_with("LC_"))
-            .collect();
-        assert_eq!(
-            names,
-            [
-                "PATH=/usr/local/bin:/usr/bin:/bin".to_owned(),
-                "HOME=/home/anet".into(),
-                "TMPDIR=/tmp".into(),
-                "A=2".into(),
-                format!("ANET_RUN={run}"),
-                "HTTPS_PROXY=http://127.0.0.1:61080".into(),
-                "https_proxy=http://127.0.0.1:61080".into(),
-            ]
-        );
-        request.environment = vec![EnvOption::Set("https_proxy".into(), b"x".to_vec())];
-        assert_eq!(environment(&request, run, false).unwrap_err().code, Code::BadOption);
-    }
-
-    /// FS-1, FS-4: what is never opened, however it is spelt.
-    #[test]
-    fn system_directories_and_our_own_are_never_named() {
-        for path in ["/", "/usr/../etc", "/proc/self", "/dev/shm", "/tmp", "/run"] {
-            assert_eq!(resolve(Path::new(path), "--rw").unwrap_err().code, Code::BadPath, "{path}");
-        }
-        assert!(resolve(Path::new("/nowhere/at/all"), "--rw").is_err());
-        let masked = vec![PathBuf::from("/home/a/.config/anet")];
-        assert!(refuse_masked("--rw", Path::new("/home/a/.config/anet/x"), &masked).is_err());
-        assert!(refuse_masked("--rw", Path::new("/home/a/.config"), &masked).is_ok());
     }
 }

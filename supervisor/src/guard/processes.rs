@@ -11,9 +11,11 @@ use ipc_proto::proxy::{FromProxy, ToProxy};
 use ipc_proto::terminal::{FromTerminal, ToTerminal};
 use ipc_proto::{Channel, Code, bulk, descriptors};
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::Pid;
 
 use super::control_group;
 use super::plan::Prepared;
+use super::record::RecordFile;
 use crate::error::Trouble;
 
 /// The signals that the guard hears as data.
@@ -38,6 +40,10 @@ pub(super) struct Processes {
     pub(super) others: Vec<(&'static str, Child)>,
     pub(super) words: OwnedFd,
     pub(super) signals: Signals,
+    /// The launcher is process 1 of a namespace of its own, whose end is the end of everything in it.
+    pub(super) apart: bool,
+    /// Children that this process had before.
+    pub(super) strangers: Vec<Pid>,
     /// Kept open: removed by systemd when its last process is gone.
     pub(super) _group: Option<OwnedFd>,
 }
@@ -46,17 +52,16 @@ pub(super) struct Processes {
 pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     let signals = Signals::block(&HEARD)
         .map_err(|errno| Trouble::new(Code::ProcessDied, format!("signals cannot be blocked ({errno})")))?;
-    // Whatever loses its parent becomes our child, so that none is out of reach.
-    let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    let strangers = super::watch::children();
     let (to_launcher, launcher_end) = Channel::<ToLauncher, FromLauncher>::pair().map_err(channel)?;
     let (to_proxy, proxy_end) = Channel::<ToProxy, FromProxy>::pair().map_err(channel)?;
     let (words, word_end) = pipe_with(PipeFlags::CLOEXEC).map_err(channel_errno)?;
     let launcher_end = launcher_end.into_fd();
-    let mut launcher = start_launcher(prepared, &launcher_end, true)?;
+    let (mut launcher, mut apart) = start_launcher(prepared, &launcher_end, true)?;
     let mut group = None;
     if prepared.wants_control_group {
         // systemd moves a process that runs, and the job says whether it did.
-        let running = confirm_launcher(prepared, launcher, &launcher_end)?;
+        let running = confirm_launcher(prepared, launcher, &launcher_end, &mut apart)?;
         group = find_control_group(prepared, &running);
         launcher = Launched::Running(running);
     }
@@ -78,14 +83,14 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     let terminal = terminal_end.map(|end| start_terminal(prepared, &end)).transpose()?;
 
     let mut others = vec![
-        ("anet-launcher", confirm_launcher(prepared, launcher, &launcher_end)?),
+        ("anet-launcher", confirm_launcher(prepared, launcher, &launcher_end, &mut apart)?),
         ("anet-proxy", confirm("anet-proxy", proxy)?),
     ];
     if let Some(terminal) = terminal {
         others.push(("anet-terminal", confirm("anet-terminal", terminal)?));
     }
     let supervisor = confirm("anet-supervisor", supervisor)?;
-    Ok(Processes { supervisor, others, words, signals, _group: group })
+    Ok(Processes { supervisor, others, words, signals, apart, strangers, _group: group })
 }
 
 /// The supervisor's ends.
@@ -123,7 +128,7 @@ fn start_supervisor(
     ];
     let cache = prepared.probe_cache.as_ref().filter(|_| prepared.job.probe.is_some());
     for (fd, number) in [
-        (prepared.record.as_ref().map(AsFd::as_fd), descriptors::RECORD),
+        (prepared.record.as_ref().map(RecordFile::as_fd), descriptors::RECORD),
         (cache.map(AsFd::as_fd), descriptors::PROBE_CACHE),
         (wires.terminal.as_ref().map(AsFd::as_fd), descriptors::TERMINAL),
         (group.map(AsFd::as_fd), descriptors::CONTROL_GROUP),
@@ -137,8 +142,8 @@ fn start_supervisor(
 }
 
 /// The launcher: process 1 of namespaces of its own, where this host lets us make them.
-fn start_launcher(prepared: &Prepared, channel: &OwnedFd, apart: bool) -> Result<Launched, Trouble> {
-    let given = vec![(channel.as_fd(), descriptors::CHANNEL), (prepared.log.as_fd(), descriptors::LOG)];
+fn start_launcher(prepared: &Prepared, channel: &OwnedFd, apart: bool) -> Result<(Launched, bool), Trouble> {
+    let given = vec![(channel.as_fd(), descriptors::CHANNEL), (prepared.chatter.as_fd(), descriptors::LOG)];
     let identity = prepared.identities.launcher;
     let mut command = command(prepared, &prepared.programs.launcher, c"anet-launcher", given, identity);
     if apart {
@@ -146,20 +151,31 @@ fn start_launcher(prepared: &Prepared, channel: &OwnedFd, apart: bool) -> Result
         command.namespaces =
             Namespaces { user: !rustix::process::geteuid().is_root(), pid: true, proc: true, net: true };
     }
+    if !apart {
+        // Whatever loses its parent becomes our child then, so that none is out of reach.
+        let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
+    }
     match command.start() {
         Err(SpawnError::NamespacesRefused { .. }) if apart => start_launcher(prepared, channel, false),
-        other => other.map(Launched::Starting).map_err(|error| not_started("anet-launcher", &error)),
+        Ok(starting) => Ok((Launched::Starting(starting), apart)),
+        Err(error) => Err(not_started("anet-launcher", &error)),
     }
 }
 
-fn confirm_launcher(prepared: &Prepared, launcher: Launched, channel: &OwnedFd) -> Result<Child, Trouble> {
+fn confirm_launcher(
+    prepared: &Prepared,
+    launcher: Launched,
+    channel: &OwnedFd,
+    apart: &mut bool,
+) -> Result<Child, Trouble> {
     let starting = match launcher {
         Launched::Running(child) => return Ok(child),
         Launched::Starting(starting) => starting,
     };
     match starting.confirm() {
         Err(SpawnError::NamespacesRefused { .. }) => {
-            let again = start_launcher(prepared, channel, false)?;
+            let (again, _) = start_launcher(prepared, channel, false)?;
+            *apart = false;
             match again {
                 Launched::Running(child) => Ok(child),
                 Launched::Starting(starting) => confirm("anet-launcher", starting),
@@ -170,7 +186,7 @@ fn confirm_launcher(prepared: &Prepared, launcher: Launched, channel: &OwnedFd) 
 }
 
 fn start_proxy(prepared: &Prepared, channel: &OwnedFd) -> Result<Starting, Trouble> {
-    let given = vec![(channel.as_fd(), descriptors::CHANNEL), (prepared.log.as_fd(), descriptors::LOG)];
+    let given = vec![(channel.as_fd(), descriptors::CHANNEL), (prepared.chatter.as_fd(), descriptors::LOG)];
     command(prepared, &prepared.programs.proxy, c"anet-proxy", given, prepared.identities.proxy)
         .start()
         .map_err(|error| not_started("anet-proxy", &error))
@@ -179,7 +195,8 @@ fn start_proxy(prepared: &Prepared, channel: &OwnedFd) -> Result<Starting, Troub
 /// The terminal process stays in our session and process group: the terminal is the group's to use.
 fn start_terminal(prepared: &Prepared, channel: &OwnedFd) -> Result<Starting, Trouble> {
     let standard = [rustix::stdio::stdin(), rustix::stdio::stdout(), rustix::stdio::stderr()];
-    let mut given = vec![(channel.as_fd(), descriptors::CHANNEL), (prepared.log.as_fd(), descriptors::LOG)];
+    let mut given =
+        vec![(channel.as_fd(), descriptors::CHANNEL), (prepared.chatter.as_fd(), descriptors::LOG)];
     given.extend(standard.into_iter().zip(descriptors::OPERATOR));
     if let Some(joined) = &prepared.terminal {
         let pipes = joined.pipes.iter().zip(descriptors::RUN_PIPES);

@@ -44,6 +44,8 @@ pub struct RunRequest {
     pub terminal: TerminalChoice,
     /// No summary.
     pub quiet: bool,
+    /// What anet's own processes say of themselves goes to standard error.
+    pub verbose: bool,
 }
 
 /// Where a command works.
@@ -75,4 +77,33 @@ pub enum TerminalChoice {
     Always,
     /// None is: terminals are joined by pipes.
     Never,
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// `anet run -- true`.
+    pub(in super::super) fn request() -> RunRequest {
+        RunRequest {
+            configuration: None,
+            command: vec![c"true".into()],
+            work: Work::Fresh,
+            read_write: vec![],
+            read_only: vec![],
+            deny: vec![],
+            environment: vec![],
+            hosts: vec![],
+            timeout: None,
+            untrusted: false,
+            limits: vec![],
+            budget_destinations: None,
+            budget_bytes_out: None,
+            budget_window: None,
+            record: None,
+            terminal: TerminalChoice::Auto,
+            quiet: false,
+            verbose: false,
+        }
+    }
 }

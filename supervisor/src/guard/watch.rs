@@ -19,14 +19,16 @@ use crate::error::{STATUS_FAILED, STATUS_SIGNAL, Trouble};
 use crate::explain;
 
 /// How long the supervisor may take to write the record of a run whose process died.
-const LAST_WORDS: Duration = Duration::from_millis(1000);
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long an interrupted start may take to undo what it prepared.
+const UNDO: Duration = Duration::from_secs(3);
 /// How often orphans are looked for, at most.
 const ROUNDS: u32 = 200;
 
 /// Waits until the run is over. The exit status of `anet run`.
-pub(super) fn until_the_end(processes: Processes, prepared: Prepared) -> u8 {
+pub(super) fn until_the_end(processes: Processes, mut prepared: Prepared) -> u8 {
     let status = match confine::enter(Role::Guard, &Paths::default()) {
-        Ok(_) => wait_for_end(&processes),
+        Ok(_) => wait_for_end(&processes, &mut prepared),
         Err(error) => {
             Err(Trouble::new(Code::NotConfined, format!("the guard could not be confined: {error}")))
         }
@@ -35,35 +37,54 @@ pub(super) fn until_the_end(processes: Processes, prepared: Prepared) -> u8 {
     if let Some(joined) = &prepared.terminal {
         joined.restore();
     }
+    if let Some(words) = prepared.record.as_mut().and_then(|record| record.settle()) {
+        say(&words);
+    }
     match status {
         Ok(status) => status,
         Err(trouble) => {
-            eprintln!("anet: {trouble}");
+            say(&format!("anet: {trouble}"));
             STATUS_FAILED
         }
     }
 }
 
-fn wait_for_end(processes: &Processes) -> Result<u8, Trouble> {
+fn wait_for_end(processes: &Processes, prepared: &mut Prepared) -> Result<u8, Trouble> {
     let mut under_way = false;
+    let mut interrupted: Option<(u8, Instant)> = None;
     loop {
-        let ready = sleep_until_something_happens(processes)?;
+        let ready = sleep_until_something_happens(processes, interrupted.map(|(_, until)| until))?;
         if ready.supervisor {
-            return supervisor_status(&processes.supervisor);
+            let status = supervisor_status(&processes.supervisor);
+            return interrupted.map_or(status, |(status, _)| Ok(status));
+        }
+        if let Some((status, _)) = interrupted.filter(|(_, until)| *until <= Instant::now()) {
+            return Ok(status);
         }
         if let Some(name) = ready.dead {
             return after_a_death(processes, name);
         }
         if ready.words {
             hear_words(processes, &mut under_way);
+            if under_way {
+                // The probe is over, and with it what it tried to reach.
+                prepared.listeners = None;
+            }
         }
         while let Ok(Some(signal)) = processes.signals.next() {
             if !under_way && !matches!(signal, Signal::SIGCONT | Signal::SIGTSTP | Signal::SIGTTOU) {
-                return Ok(STATUS_SIGNAL.saturating_add(u8::try_from(signal as i32).unwrap_or(0)));
+                let status = STATUS_SIGNAL.saturating_add(u8::try_from(signal as i32).unwrap_or(0));
+                interrupted.get_or_insert((status, Instant::now() + UNDO));
             }
-            pass_on(processes, signal);
+            pass_on(processes, signal, prepared.terminal.is_some());
         }
     }
+}
+
+/// A line for the operator, if there is somebody to read it.
+fn say(line: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "{line}");
 }
 
 struct Ready {
@@ -72,7 +93,7 @@ struct Ready {
     words: bool,
 }
 
-fn sleep_until_something_happens(processes: &Processes) -> Result<Ready, Trouble> {
+fn sleep_until_something_happens(processes: &Processes, until: Option<Instant>) -> Result<Ready, Trouble> {
     let mut fds = vec![
         PollFd::new(&processes.supervisor.pidfd, PollFlags::IN),
         PollFd::new(&processes.words, PollFlags::IN),
@@ -80,7 +101,12 @@ fn sleep_until_something_happens(processes: &Processes) -> Result<Ready, Trouble
     ];
     fds.extend(processes.others.iter().map(|(_, child)| PollFd::new(&child.pidfd, PollFlags::IN)));
     loop {
-        match poll(&mut fds, None) {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let timeout = left.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => break,
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => {
@@ -110,7 +136,10 @@ fn after_a_death(processes: &Processes, name: &'static str) -> Result<u8, Troubl
     let deadline = Instant::now() + LAST_WORDS;
     let mut fds = [PollFd::new(&processes.supervisor.pidfd, PollFlags::IN)];
     while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
         match poll(&mut fds, Some(&timeout)) {
             Ok(0) | Err(_) => {}
             Ok(_) => return supervisor_status(&processes.supervisor),
@@ -139,14 +168,15 @@ fn hear_words(processes: &Processes, under_way: &mut bool) {
     }
 }
 
-fn pass_on(processes: &Processes, signal: Signal) {
+fn pass_on(processes: &Processes, signal: Signal, has_terminal: bool) {
     if signal == Signal::SIGTTOU {
         return;
     }
     if let Some(raw) = RawSignal::from_named_raw(signal as i32) {
         let _ = pidfd_send_signal(&processes.supervisor.pidfd, raw);
     }
-    if signal == Signal::SIGTSTP {
+    // Where a terminal process has to give the terminal back first, the supervisor says when.
+    if signal == Signal::SIGTSTP && !has_terminal {
         stop_ourselves();
     }
 }
@@ -166,8 +196,13 @@ fn end_all(processes: &Processes) {
     for child in everybody {
         let _ = wait(child.pidfd.as_fd(), Ask::default());
     }
+    if processes.apart {
+        return;
+    }
     for _ in 0..ROUNDS {
-        let orphans = children();
+        let mut orphans = children();
+        // Whoever became `anet` by exec may have had children before: those are not ours.
+        orphans.retain(|orphan| !processes.strangers.contains(orphan));
         if orphans.is_empty() {
             break;
         }
@@ -178,7 +213,8 @@ fn end_all(processes: &Processes) {
     }
 }
 
-fn children() -> Vec<Pid> {
+/// The children of this process.
+pub(super) fn children() -> Vec<Pid> {
     let path = format!("/proc/self/task/{}/children", rustix::thread::gettid().as_raw_nonzero());
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).filter_map(Pid::from_raw).collect()

@@ -1,7 +1,7 @@
 //! The life of one run: probe, start, open, run, end. One function a step, one handler a channel; whatever does not
 //! belong to the step at hand ends everything.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,14 +12,14 @@ use ipc_proto::init::{Exit, Purpose};
 use ipc_proto::job::{Job, Word};
 use ipc_proto::launcher::{Endpoints, Exceeded, Failure, FromLauncher, ToLauncher, Used};
 use ipc_proto::limits::LimitName;
-use ipc_proto::proxy::{Debits, Decision, FromProxy, MAX_HOSTS_A_MESSAGE, ToProxy};
+use ipc_proto::proxy::{Debits, FromProxy, MAX_HOSTS_A_MESSAGE, ToProxy};
 use ipc_proto::terminal::{FromTerminal, ToTerminal};
-use ipc_proto::{Channel, ChannelError, HostName, Message, Received, bulk};
+use ipc_proto::{Channel, ChannelError, Code, Message, Received, bulk};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::egress::{Attempts, tunnel_limits};
+use super::egress::{Attempts, Taken, tunnel_limits};
 use super::{Fatal, probe, summary};
 use crate::chain::{Chain, at_unix_ms, hex, rfc3339};
 use crate::error::{Trouble, one_line};
@@ -29,6 +29,8 @@ use crate::record::{Bound, Ended, Model, Record};
 
 /// From the plan to a sandbox that waits: bubblewrap takes milliseconds, a machine under load seconds.
 const START_TIME: Duration = Duration::from_secs(20);
+/// More for a run whose growth is limited: a million files take a minute.
+const MEASURE_TIME: Duration = Duration::from_secs(120);
 /// From the end of the command to its directories being gone: a million files take a minute.
 const END_TIME: Duration = Duration::from_secs(300);
 /// From a signal that asks the command to end until it is ended.
@@ -97,6 +99,7 @@ impl Phase {
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     launcher_hello: bool,
+    probing: bool,
     proxy_hello: bool,
     proxy_open: bool,
     proxy_opened: bool,
@@ -119,14 +122,14 @@ pub struct Foreground {
     phase: Phase,
     told: Told,
     ledger: Ledger,
-    /// The destinations that an attempt was the first to ask for, until it is decided.
-    debited: HashMap<u32, HostName>,
     attempts: Attempts,
     used: Used,
     ended: Option<Ended>,
     unavailable: Option<Trouble>,
     walls: Value,
     stopped: bool,
+    /// Suspends that the terminal process has not answered.
+    suspending: u32,
     began: Option<Instant>,
     phase_ends: Instant,
     wall_ends: Option<Instant>,
@@ -155,13 +158,13 @@ impl Foreground {
             phase,
             told: Told::default(),
             ledger,
-            debited: HashMap::new(),
             attempts: Attempts::default(),
             used: Used::default(),
             ended: None,
             unavailable: None,
             walls: Value::Null,
             stopped: false,
+            suspending: 0,
             began: None,
             phase_ends: Instant::now() + START_TIME,
             wall_ends: None,
@@ -244,7 +247,9 @@ impl Foreground {
             return Ok(());
         }
         self.phase = Phase::Starting;
-        self.phase_ends = Instant::now() + START_TIME;
+        // A limit on growth needs to know what was there before, file by file.
+        let measuring = if self.job.plan.growth.is_some() { MEASURE_TIME } else { Duration::ZERO };
+        self.phase_ends = Instant::now() + START_TIME + measuring;
         let run = self.job.run;
         let memory = bulk::seal(&self.job.plan)?;
         self.ends.launcher.send(&ToLauncher::Plan(run), &[memory.as_fd()])?;
@@ -319,6 +324,7 @@ impl Foreground {
         }
         self.phase = Phase::Ending;
         self.phase_ends = Instant::now() + END_TIME;
+        self.grace_ends = None;
         if self.told.proxy_open {
             self.ends.proxy.send(&ToProxy::Close { run: self.job.run }, &[])?;
         }
@@ -333,6 +339,7 @@ impl Foreground {
         self.ended.get_or_insert(reason);
         if !self.told.asked_to_end && !self.told.exited {
             self.told.asked_to_end = true;
+            self.phase_ends = Instant::now() + END_TIME;
             self.ends.launcher.send(&ToLauncher::End(self.job.run), &[])?;
         }
         Ok(())
@@ -378,8 +385,8 @@ impl Foreground {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let phase = (self.phase != Phase::Running).then_some(self.phase_ends);
         let running = self.phase == Phase::Running && !self.told.asked_to_end;
+        let phase = (!running).then_some(self.phase_ends);
         let clocks = [self.wall_ends, self.window_ends].into_iter().flatten().filter(|_| running);
         phase.into_iter().chain(clocks).chain(self.grace_ends).chain(self.commit_due).min()
     }
@@ -390,12 +397,14 @@ impl Foreground {
         if is_over(self.commit_due) {
             self.sync()?;
         }
-        if self.phase != Phase::Running {
+        if self.phase != Phase::Running || self.told.asked_to_end {
             if self.phase_ends <= now {
                 return Err(Fatal::Late(match self.phase {
                     Phase::Probing | Phase::ProbeEnding => "the probe of the sandbox did not end in time",
-                    Phase::Starting | Phase::Opening | Phase::Running => "the sandbox did not start in time",
-                    Phase::Ending => "the run's processes or directories could not be removed in time",
+                    Phase::Starting | Phase::Opening => "the sandbox did not start in time",
+                    Phase::Running | Phase::Ending => {
+                        "the run's processes or directories could not be removed in time"
+                    }
                 }));
             }
             return Ok(());
@@ -429,16 +438,28 @@ impl Foreground {
                 if !self.told.launcher_hello =>
             {
                 self.told.launcher_hello = true;
+                if !own_pid_namespace || !own_network {
+                    self.job.warnings.push(Code::LauncherNotApart);
+                }
                 self.walls = json!({
                     "own_pid_namespace": own_pid_namespace, "own_network": own_network, "landlock": landlock,
                 });
                 Ok(())
             }
-            FromLauncher::Ready { run, .. } if Some(*run) == probe && phase == Phase::Probing => {
+            FromLauncher::Ready { run, .. }
+                if Some(*run) == probe
+                    && phase == Phase::Probing
+                    && self.told.launcher_hello
+                    && !self.told.probing =>
+            {
+                self.told.probing = true;
                 Ok(self.ends.launcher.send(&ToLauncher::Go(*run), &[])?)
             }
             FromLauncher::Ready { run, endpoints, terminal }
-                if *run == job && phase == Phase::Starting && *endpoints == self.job.plan.endpoints =>
+                if *run == job
+                    && phase == Phase::Starting
+                    && self.told.launcher_hello
+                    && *endpoints == self.job.plan.endpoints =>
             {
                 self.open(*terminal, descriptors)
             }
@@ -529,36 +550,31 @@ impl Foreground {
                 self.go_if_ready()
             }
             FromProxy::Tunnel { run, report } if *run == job && serving => {
-                if !self.attempts.report(report) {
-                    return Err(self.unexpected(&message));
+                match self.attempts.report(report) {
+                    Taken::Contradiction => return Err(self.unexpected(&message)),
+                    Taken::Counted => return Ok(()),
+                    Taken::Listed => {}
                 }
                 let body = json!({
                     "attempt": report.attempt, "host": report.host, "port": report.port, "class": report.class,
                     "decision": report.decision, "reason": report.reason.as_str(), "addresses": report.addresses,
                     "bytes_out": report.bytes_out, "bytes_in": report.bytes_in, "ended": report.ended,
                 });
-                self.append("egress.decided", &body)?;
-                // BUD-6: who asked for the destination first was refused, so it is not spent.
-                match self.debited.remove(&report.attempt).filter(|_| report.decision == Decision::Deny) {
-                    Some(host) => {
-                        self.ledger.refund(&host);
-                        self.append("egress.refunded", &json!({ "destination": host }))
-                    }
-                    None => Ok(()),
-                }
+                self.append("egress.decided", &body)
             }
-            FromProxy::WantDestination { run, attempt, host } if *run == job && serving => {
-                let before = self.ledger.destinations();
+            FromProxy::WantDestination { run, attempt, host }
+                if *run == job
+                    && serving
+                    && self.job.budget.destinations.is_some()
+                    && self.job.hosts.contains(host) =>
+            {
                 let granted = self.ledger.destination(host);
-                if self.ledger.destinations() > before {
-                    self.debited.insert(*attempt, host.clone());
-                }
                 self.append("egress.debited", &json!({ "destination": host, "granted": granted }))?;
                 let answer = ToProxy::Destination { run: job, attempt: *attempt, granted };
                 self.ends.proxy.send(&answer, &[])?;
                 if granted { Ok(()) } else { self.exhausted() }
             }
-            FromProxy::WantBytes { run } if *run == job && serving => {
+            FromProxy::WantBytes { run } if *run == job && serving && self.job.budget.bytes_out.is_some() => {
                 let bytes = self.ledger.lease().unwrap_or(0);
                 self.append("egress.leased", &json!({ "bytes": bytes }))?;
                 self.ends.proxy.send(&ToProxy::Lease { run: job, bytes }, &[])?;
@@ -601,7 +617,11 @@ impl Foreground {
                 self.told.attached = true;
                 self.go_if_ready()
             }
-            FromTerminal::Suspended if self.stopped => self.word(Word::Stop),
+            FromTerminal::Suspended if self.suspending > 0 => {
+                self.suspending -= 1;
+                // What was continued meanwhile does not stop the guard any more.
+                if self.stopped { self.word(Word::Stop) } else { Ok(()) }
+            }
             FromTerminal::Finished if self.phase == Phase::Ending && !self.told.finished => {
                 self.told.finished = true;
                 Ok(())
@@ -614,11 +634,14 @@ impl Foreground {
 
     fn hear_signals(&mut self) -> Result<(), Fatal> {
         while let Ok(Some(signal)) = self.signals.next() {
+            let number = u8::try_from(signal as i32).unwrap_or(0);
+            if matches!(self.phase, Phase::Starting | Phase::Opening) && is_last_word(signal) {
+                // Not under way yet: there is nobody to pass it on to, and what was prepared is undone.
+                self.end(Ended::Signal(number))?;
+            }
             if self.phase != Phase::Running {
-                // The guard ends everything itself when a signal comes before the run is under way.
                 continue;
             }
-            let number = u8::try_from(signal as i32).unwrap_or(0);
             if signal == Signal::SIGCONT {
                 self.resume()?;
                 continue;
@@ -637,6 +660,7 @@ impl Foreground {
         // Without a terminal a stopped command is the operator's own doing, and nobody waits in a shell for it.
         if let Some(channel) = self.ends.terminal.as_ref().filter(|_| !self.stopped) {
             self.stopped = true;
+            self.suspending += 1;
             channel.send(&ToTerminal::Suspend, &[])?;
         }
         Ok(())
@@ -716,18 +740,9 @@ impl Foreground {
         if self.job.probe_only {
             return Ok(self.ended.map_or(0, Ended::exit_status));
         }
-        let ended = self.ended.unwrap_or(Ended::Failed(ipc_proto::Code::ProcessDied));
+        let ended = self.ended.unwrap_or(Ended::Failed(Code::ProcessDied));
         let record = self.record(ended);
-        if let Some(mut chain) = self.chain.take() {
-            let body = json!({
-                "exit": record.exit, "limits": record.limits, "budget": record.budget, "model": record.model,
-                "egress": record.egress.len() as u64 + record.egress_omitted,
-                "violations": record.violations.len() as u64 + record.violations_omitted,
-                "ended": record.ended,
-            });
-            chain.append(SystemTime::now(), "run.ended", &body)?;
-            chain.seal(SystemTime::now())?;
-        }
+        let sealed = self.seal(&record);
         let not_started = self.not_started(ended);
         self.say(&not_started);
         if !self.job.quiet {
@@ -741,7 +756,21 @@ impl Foreground {
             let _ = file.set_len(0);
             file.write_all(&text)?;
         }
+        sealed?;
         Ok(ended.exit_status())
+    }
+
+    /// The last lines of the chain.
+    fn seal(&mut self, record: &Record) -> Result<(), Fatal> {
+        let Some(mut chain) = self.chain.take() else { return Ok(()) };
+        let body = json!({
+            "exit": record.exit, "limits": record.limits, "budget": record.budget, "model": record.model,
+            "egress": record.egress.len() as u64 + record.egress_omitted,
+            "violations": record.violations.len() as u64 + record.violations_omitted,
+            "ended": record.ended,
+        });
+        chain.append(SystemTime::now(), "run.ended", &body)?;
+        Ok(chain.seal(SystemTime::now())?)
     }
 
     /// What a shell would say of a command that it cannot start.
@@ -803,6 +832,11 @@ impl Foreground {
             warnings: self.job.warnings.iter().map(|code| code.as_str()).collect(),
         }
     }
+}
+
+/// Whoever sends it means the end, unless the command thinks otherwise.
+fn is_last_word(signal: Signal) -> bool {
+    matches!(signal, Signal::SIGTERM | Signal::SIGHUP | Signal::SIGINT | Signal::SIGQUIT)
 }
 
 fn ended(exit: Option<Exit>) -> Ended {
