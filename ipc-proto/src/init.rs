@@ -30,6 +30,42 @@ pub struct InitPlan {
     /// The second wall has rules on files: not where the launcher is in a Landlock domain itself, below which those would
     /// forbid every move between directories.
     pub file_rules: bool,
+    /// What the operator opened, to be compared with what was mounted; none: nothing was.
+    pub expected: Option<ExpectedMounts>,
+    /// The largest file that the run may make, in bytes: its limit on growth.
+    pub largest_file: Option<u64>,
+}
+
+/// bubblewrap mounts by name, and a run that goes on in the same directory can put another name in its place: what was
+/// mounted is looked at from inside before anything starts.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExpectedMounts {
+    /// The paths that the operator opened.
+    pub opened: Vec<ExpectedMount>,
+    /// What was mounted outside before: a mount of it below an opened path must have been there outside as well.
+    pub outside: Vec<OutsideMount>,
+}
+
+/// A path that the operator opened, and the file or directory that it was when it was looked up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExpectedMount {
+    /// Its name, inside as outside.
+    pub path: CString,
+    /// stat(2)'s device.
+    pub device: u64,
+    /// stat(2)'s inode.
+    pub inode: u64,
+}
+
+/// One line of `/proc/self/mountinfo` outside.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OutsideMount {
+    /// `major:minor`.
+    pub device: String,
+    /// The directory of that file system that is mounted.
+    pub root: CString,
+    /// Where.
+    pub place: CString,
 }
 
 /// What a start is for.
@@ -185,6 +221,8 @@ pub enum InitStep {
     Listener,
     /// Make the pseudo-terminal.
     Terminal,
+    /// Find what the operator opened mounted, and nothing else in its place.
+    Mounts,
     /// Confine itself.
     Confine,
     /// Enter the directory that the program starts in.

@@ -25,7 +25,7 @@ use rustix::io::Errno;
 
 use crate::failure::failure;
 use crate::placeholder::{self, Entry};
-use crate::remove::{Removal, is_dots, open_directory};
+use crate::remove::{Removal, is_dots, is_private, open_directory};
 
 /// A run's lock, in its directory.
 const LOCK: &CStr = c"lock";
@@ -118,7 +118,7 @@ impl Locked<'_> {
         let mut neighbours = Neighbours::default();
         let mut left_by_the_dead = Vec::new();
         for name in self.names().map_err(trouble)? {
-            let Ok(directory) = open_directory(self.0.directory.as_fd(), &name) else { continue };
+            let Some(directory) = self.run_directory(&name) else { continue };
             let entries = placeholder::read(&directory).map_err(trouble)?;
             let lock = lock_file(&directory, LOCK).map_err(trouble)?;
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
@@ -133,9 +133,16 @@ impl Locked<'_> {
         for entries in left_by_the_dead {
             // What cannot be undone now, a network mount that is away say, is looked at again at no time: its record goes
             // with the directory. An empty directory is all that stays.
-            let _ = placeholder::undo(&entries, &neighbours.live);
+            let _ = placeholder::sweep(&entries, &neighbours.live);
         }
         Ok(neighbours)
+    }
+
+    /// The directory of a run, if it is one that a launcher of ours made: nothing else is believed or removed.
+    fn run_directory(&self, name: &CStr) -> Option<OwnedFd> {
+        name.to_str().ok()?.parse::<RunId>().ok()?;
+        let directory = open_directory(self.0.directory.as_fd(), name).ok()?;
+        is_private(&fstat(&directory).ok()?).then_some(directory)
     }
 
     /// What was done to the host for the runs that live, but for the one of `own`.
@@ -145,7 +152,7 @@ impl Locked<'_> {
     pub fn others(&self, own: &RunDirectory) -> io::Result<Vec<Entry>> {
         let mut live = Vec::new();
         for name in self.names()?.into_iter().filter(|name| *name != own.name) {
-            if let Ok(directory) = open_directory(self.0.directory.as_fd(), &name) {
+            if let Some(directory) = self.run_directory(&name) {
                 live.extend(placeholder::read(&directory)?);
             }
         }
@@ -264,6 +271,22 @@ mod tests {
         }
         assert!(live.path().exists());
         assert!(root.lock().unwrap().create(run(1), &[]).is_err(), "a name is taken once");
+    }
+
+    /// FS-5: what lies in the root and was not made there by a launcher is neither believed nor removed.
+    #[test]
+    fn what_is_no_run_is_left_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().canonicalize().unwrap();
+        let root = Root::open(&base.join("runs")).unwrap();
+        let open_to_all = root.lock().unwrap().create(run(1), &[]).unwrap().path().to_owned();
+        std::fs::set_permissions(&open_to_all, PermissionsExt::from_mode(0o755)).unwrap();
+        let named = base.join("runs/backup");
+        std::fs::create_dir(&named).unwrap();
+        std::fs::set_permissions(&named, PermissionsExt::from_mode(0o700)).unwrap();
+        let neighbours = root.lock().unwrap().neighbours().unwrap();
+        assert!(neighbours.stale.is_empty() && named.exists() && open_to_all.exists());
     }
 
     /// FS-5: a root that somebody else could change is not used.

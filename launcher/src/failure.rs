@@ -121,6 +121,10 @@ pub fn from_init(step: InitStep, errno: i32) -> Failure {
         InitStep::Plan => (Code::SandboxStartFailed, "anet-init could not read its plan"),
         InitStep::Listener => (Code::NetnsFailed, "no endpoint could be made on the sandbox's loopback"),
         InitStep::Terminal => (Code::SandboxStartFailed, "no pseudo-terminal could be made in the sandbox"),
+        InitStep::Mounts => (
+            Code::BadPath,
+            "an opened directory was changed while the sandbox was made, by another run or program in it; start again",
+        ),
         InitStep::Confine => (Code::SeccompFailed, "the filter of system calls could not be entered"),
         InitStep::Directory => (Code::SandboxStartFailed, "the work directory could not be entered"),
         InitStep::Spawn => (Code::SandboxStartFailed, "the program could not be started"),

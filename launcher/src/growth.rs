@@ -2,8 +2,11 @@
 //!
 //! A thread walks them, at least every second, and earlier when the file system's free space says that much was written.
 //! Counted are allocated blocks, and 4 KiB for each name that stands for an inode, so that millions of empty files are
-//! growth too. Links are not followed and file systems not left; whatever the run does to its tree meanwhile, the walk
-//! stays inside: a directory that is left through `..` must be the one that was entered, else the walk begins anew.
+//! growth too. Links are not followed and mount points not entered; whatever the run does to its tree meanwhile, the walk
+//! stays inside: a directory that is left through `..` must be the one that was entered, else the walk begins anew. A btrfs
+//! subvolume, which the run can make, has a device number of its own and is no mount point: it counts.
+//!
+//! The start is measured before the program runs; growth is looked for only from its start on, so none is seen before.
 //!
 //! A file that was removed and is still open takes its space and is in no directory. Where the file system lost more space
 //! than the walk explains, the descriptors of the run's processes are looked through for such files. (What only a mapping or
@@ -22,7 +25,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, Stat, chmod, fstat, fstatvfs, open, openat, stat, statat,
+    AtFlags, FileType, Mode, OFlags, RawDir, Stat, StatxAttributes, StatxFlags, chmod, fstat, fstatvfs, open,
+    openat, stat, statat, statx,
 };
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -56,16 +60,19 @@ pub enum Word {
     Exceeded,
     /// The last walk, after the run's end, is done.
     Finished,
+    /// Nobody measures any more, and the last walk was not done: what grew is not known. (The thread's end, not its word.)
+    Gone,
 }
 
 impl Word {
-    const ALL: [Word; 3] = [Word::Ready, Word::Exceeded, Word::Finished];
+    const ALL: [Word; 4] = [Word::Ready, Word::Exceeded, Word::Finished, Word::Gone];
 
     fn byte(self) -> u8 {
         match self {
             Word::Ready => b'R',
             Word::Exceeded => b'X',
             Word::Finished => b'F',
+            Word::Gone => b'G',
         }
     }
 }
@@ -98,9 +105,23 @@ impl Watch {
         Ok(Watch { words, most, orders: sender, _thread: thread })
     }
 
+    /// One whose thread is gone.
+    #[cfg(test)]
+    pub(crate) fn gone() -> Watch {
+        let (words, report) = pipe_with(PipeFlags::CLOEXEC).unwrap();
+        let (orders, _) = channel();
+        let thread = std::thread::spawn(move || drop(report));
+        Watch { words, most: Arc::default(), orders, _thread: thread }
+    }
+
     /// Says in which process namespace the run is, by its device and inode.
     pub fn look_into(&self, namespace: (u64, u64)) {
         self.order(Order::LookInto(namespace));
+    }
+
+    /// The program starts: from now on it is watched.
+    pub fn begin(&self) {
+        self.order(Order::Begin);
     }
 
     /// Asks for a last walk.
@@ -113,13 +134,13 @@ impl Watch {
         let _ = self.orders.send(order);
     }
 
-    /// The next word, when the descriptor is readable. A thread that is gone could not measure: that is no growth seen.
+    /// The next word, when the descriptor is readable.
     #[must_use]
     pub fn next(&self) -> Word {
         let mut byte = [0u8];
         match rustix::io::read(&self.words, &mut byte) {
-            Ok(1) => Word::ALL.into_iter().find(|word| [word.byte()] == byte).unwrap_or(Word::Finished),
-            Ok(_) | Err(_) => Word::Finished,
+            Ok(1) => Word::ALL.into_iter().find(|word| [word.byte()] == byte).unwrap_or(Word::Gone),
+            Ok(_) | Err(_) => Word::Gone,
         }
     }
 
@@ -140,6 +161,7 @@ impl AsFd for Watch {
 #[derive(Clone, Copy, Debug)]
 enum Order {
     LookInto((u64, u64)),
+    Begin,
     Finish,
 }
 
@@ -158,6 +180,10 @@ impl Meter {
         let start = self.first();
         let used_at_start = self.disk_use();
         self.say(Word::Ready);
+        // A run that is over before it began has grown by nothing, and nobody asks for a last walk.
+        if !self.wait_for_begin() {
+            return;
+        }
         let mut exceeded = false;
         let mut broken = 0;
         loop {
@@ -204,6 +230,21 @@ impl Meter {
         (0..MAX_BROKEN).find_map(|_| measure(&self.roots).ok()).unwrap_or(0)
     }
 
+    /// Says no when the run ends before its program starts.
+    fn wait_for_begin(&mut self) -> bool {
+        loop {
+            match self.orders.recv() {
+                Ok(Order::LookInto(namespace)) => self.processes = Some(namespace),
+                Ok(Order::Begin) => return true,
+                Ok(Order::Finish) => {
+                    self.say(Word::Finished);
+                    return false;
+                }
+                Err(_) => return false,
+            }
+        }
+    }
+
     /// What files take that the run's processes hold open and no directory has any more.
     fn removed_but_open(&self) -> u64 {
         let Some(namespace) = self.processes else { return 0 };
@@ -232,6 +273,7 @@ impl Meter {
             let now = left.is_zero() || at_once || self.disk_use() > threshold;
             match self.orders.recv_timeout(if now { Duration::ZERO } else { left.min(GLANCE) }) {
                 Ok(Order::LookInto(namespace)) => self.processes = Some(namespace),
+                Ok(Order::Begin) => {}
                 Ok(Order::Finish) => return Next::Last,
                 Err(RecvTimeoutError::Disconnected) => return Next::Stop,
                 Err(RecvTimeoutError::Timeout) if now => return Next::Walk,
@@ -297,7 +339,7 @@ pub fn measure(roots: &[OwnedFd]) -> io::Result<u64> {
             // Gone meanwhile, or no directory any more: whatever is there now is counted by the next walk.
             let Some(below) = enter(directory, &name) else { continue };
             let below_stat = fstat(&below)?;
-            if below_stat.st_dev != here.device {
+            if below_stat.st_dev != here.device && is_mount_point(&below) {
                 continue;
             }
             sum += size(&below_stat);
@@ -308,6 +350,15 @@ pub fn measure(roots: &[OwnedFd]) -> io::Result<u64> {
         }
     }
     Ok(sum)
+}
+
+/// Whether something is mounted there. A kernel that cannot tell (before 5.8) is taken for saying yes: what is mounted may be
+/// another's, of any size.
+fn is_mount_point(directory: &OwnedFd) -> bool {
+    const ROOT: StatxAttributes = StatxAttributes::MOUNT_ROOT;
+    statx(directory, c"", AtFlags::EMPTY_PATH, StatxFlags::empty()).map_or(true, |found| {
+        !found.stx_attributes_mask.contains(ROOT) || found.stx_attributes.contains(ROOT)
+    })
 }
 
 /// Reads a directory: adds its files, remembers its directories.
@@ -439,6 +490,35 @@ mod tests {
         (poll(&mut fds, Some(&five_seconds)).unwrap() > 0).then(|| watch.next())
     }
 
+    /// LIM: before the program starts nothing is growth of it, however much others write; afterwards it is.
+    #[test]
+    fn nothing_is_exceeded_before_the_program_starts() {
+        let place = tempfile::tempdir().unwrap();
+        let watch = Watch::start(&[place.path().to_owned()], 1 << 20).unwrap();
+        assert_eq!(next(&watch), Some(Word::Ready));
+        fs::write(place.path().join("large"), vec![1u8; 2 << 20]).unwrap();
+        let two_walks = Timespec { tv_sec: 1, tv_nsec: 0 };
+        assert_eq!(poll(&mut [PollFd::new(&watch, PollFlags::IN)], Some(&two_walks)).unwrap(), 0);
+        watch.begin();
+        assert_eq!(next(&watch), Some(Word::Exceeded));
+    }
+
+    /// LIM: a thread that ended without its last walk is told from one that is done.
+    #[test]
+    fn a_thread_that_is_gone_has_not_finished() {
+        assert_eq!(next(&Watch::gone()), Some(Word::Gone));
+    }
+
+    /// LIM: a subvolume is told from a mount by the kernel, and not by its device number.
+    #[test]
+    fn mount_points_are_told_from_directories() {
+        let place = tempfile::tempdir().unwrap();
+        fs::create_dir(place.path().join("below")).unwrap();
+        assert!(is_mount_point(&open_root(Path::new("/proc"))));
+        assert!(!is_mount_point(&open_root(&place.path().join("below"))));
+        assert!(!is_mount_point(&open_root(Path::new("/proc/self"))));
+    }
+
     /// LIM: what was there before is no growth; what is too much is seen within a second, once; the end is measured too.
     #[test]
     fn growth_beyond_the_limit_is_told() {
@@ -446,6 +526,7 @@ mod tests {
         fs::write(place.path().join("before"), vec![1u8; 4 << 20]).unwrap();
         let watch = Watch::start(&[place.path().to_owned()], 1 << 20).unwrap();
         assert_eq!(next(&watch), Some(Word::Ready));
+        watch.begin();
         fs::write(place.path().join("small"), vec![1u8; 1 << 18]).unwrap();
         fs::write(place.path().join("large"), vec![1u8; 2 << 20]).unwrap();
         let began = Instant::now();
@@ -463,6 +544,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let watch = Watch::start(&[place.path().to_owned()], 32 << 20).unwrap();
         assert_eq!(next(&watch), Some(Word::Ready));
+        watch.begin();
         let own = stat("/proc/self/ns/pid").unwrap();
         watch.look_into((own.st_dev, own.st_ino));
         let mut file = fs::File::create(place.path().join("hidden")).unwrap();
@@ -478,6 +560,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let watch = Watch::start(&[place.path().to_owned()], 1 << 20).unwrap();
         assert_eq!(next(&watch), Some(Word::Ready));
+        watch.begin();
         std::thread::sleep(Duration::from_millis(20));
         fs::write(place.path().join("large"), vec![1u8; 2 << 20]).unwrap();
         watch.finish();

@@ -13,6 +13,7 @@ pub mod failure;
 pub mod files;
 pub mod growth;
 pub mod init;
+pub mod mounts;
 pub mod placeholder;
 pub mod remove;
 pub mod run;

@@ -10,8 +10,8 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, chmod, fchmod, fstat, openat, renameat_with,
-    statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, Stat, chmod, fchmod, fstat, openat, renameat_with,
+    unlinkat,
 };
 use rustix::io::Errno;
 
@@ -134,24 +134,6 @@ impl Removal {
     }
 }
 
-/// Removes `name` in `parent`, whatever it is, at once.
-///
-/// # Errors
-/// When something cannot be removed.
-pub fn remove_whole(parent: &OwnedFd, name: &CStr) -> io::Result<()> {
-    let kind = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-        Err(Errno::NOENT) => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    if remove_one(parent, name, kind)? {
-        return Ok(());
-    }
-    let mut removal = Removal::new(enter(parent, name)?, c".");
-    while removal.step(usize::MAX)? == Progress::More {}
-    Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?)
-}
-
 /// Removes what is no directory, or an empty one. Says no for one that is not empty.
 fn remove_one(parent: &OwnedFd, name: &CStr, kind: FileType) -> io::Result<bool> {
     if kind != FileType::Directory {
@@ -191,6 +173,12 @@ fn enter(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
 /// The same directory, read from its beginning.
 fn reopen(directory: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(openat(directory, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Whether it is ours, and nobody else gets at it.
+#[must_use]
+pub fn is_private(stat: &Stat) -> bool {
+    stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o077 == 0
 }
 
 /// The two names that every directory has.

@@ -24,8 +24,6 @@ pub const OURS: &str = "/.anet";
 pub struct Named {
     /// The paths to open.
     pub opened: Vec<Opened>,
-    /// Names that lead to an opened path through a link, and where they lead.
-    pub aliases: Vec<(PathBuf, PathBuf)>,
     /// The paths to close.
     pub closed: Vec<Closed>,
     /// Those of them that are not there yet.
@@ -89,8 +87,12 @@ impl Named {
                 "is a socket: a run reaches nothing but its endpoints; use --allow for hosts",
             ));
         }
-        if given != source && !self.aliases.iter().any(|(link, _)| *link == given) {
-            self.aliases.push((given, source.clone()));
+        // Whoever sent the plan has followed links already: one that is there now was put there since.
+        if given != source {
+            return Err(bad_path(
+                &given,
+                "became a link to another place while the run was prepared; see who else is in there",
+            ));
         }
         self.opened.push(Opened { dest: source.clone(), source, access, origin: Origin::Operator });
         Ok(())
@@ -168,13 +170,6 @@ pub fn view(named: &Named, system: &[Opened], made: Made<'_>) -> Result<View, Fa
     opened.extend(named.opened.iter().cloned());
     View::new(opened, named.closed.clone())
         .map_err(|error: RuleError| failure(Code::BadPath, &error.to_string()))
-}
-
-/// The names that have to be made as links inside: those that no directory of the host shows.
-#[must_use]
-pub fn aliases(named: &Named, view: &View) -> Vec<(PathBuf, PathBuf)> {
-    let shown = |link: &Path| link.parent().is_none_or(|parent| view.shows_host(parent));
-    named.aliases.iter().filter(|(link, _)| !shown(link)).cloned().collect()
 }
 
 /// A path without a link in it, and what is there: nothing, if only the directories above exist.
@@ -290,9 +285,7 @@ mod tests {
 
         let mut plan = plan(&real);
         plan.read_write.push(c_string(&real.join("link")).unwrap());
-        let named = look_up(&plan).unwrap();
-        assert_eq!(named.opened[0].dest, real.join("data/project"));
-        assert_eq!(named.aliases, [(real.join("link"), real.join("data/project"))]);
+        assert!(look_up(&plan).unwrap_err().text.contains("became a link"));
     }
 
     /// FS-4, SBX-2: what would open the host is refused with a sentence.

@@ -20,12 +20,18 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use rustix::process::Signal as Raw;
 use rustix::process::{
-    DumpableBehavior, Pid, WaitOptions, WaitStatus, chdir, kill_process_group, set_dumpable_behavior, wait,
+    DumpableBehavior, Pid, Resource, Rlimit, WaitOptions, WaitStatus, chdir, getrlimit, kill_process_group,
+    set_dumpable_behavior, setrlimit, wait,
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
+use crate::mounts;
 use program::Started;
 use terminal::Terminal;
+
+/// Open descriptors of one process of the run, and what all of them may have in flight: the usual soft limit, a quarter of
+/// what anet's own processes have.
+const DESCRIPTORS: u64 = 1024;
 
 /// The channel to the launcher.
 pub type Launcher = Channel<FromInit, ToInit>;
@@ -103,6 +109,11 @@ fn make_ready(launcher: &Launcher) -> Result<Ready, Stop> {
     }
     let signals = Signals::block(&[Signal::SIGCHLD, Signal::SIGTTOU])
         .map_err(|errno| at(InitStep::Confine)(Errno::from_raw_os_error(errno as i32)))?;
+    if let Some(expected) = &plan.expected {
+        let seen = mounts::verify(expected).map_err(|_| at(InitStep::Mounts)(Errno::IO))?;
+        seen.map_err(|_| at(InitStep::Mounts)(Errno::XDEV))?;
+    }
+    limit(plan.largest_file).map_err(at(InitStep::Confine))?;
     // Before anybody is told that the sandbox stands: what cannot be confined never stands.
     confine_self(&plan.writable, plan.file_rules)?;
 
@@ -111,6 +122,17 @@ fn make_ready(launcher: &Launcher) -> Result<Ready, Stop> {
     let count = u8::try_from(listeners.len()).unwrap_or(u8::MAX);
     launcher.send(&FromInit::Ready { listeners: count, terminal: outer.is_some() }, &passed)?;
     Ok(Ready { purpose: plan.purpose, terminal, signals, null })
+}
+
+/// One file cannot pass the limit on all of them, not even in the time between two looks. And what is sent in flight through
+/// sockets is counted for the user, against whose limit anet's own processes pass descriptors: the run's is lower.
+fn limit(largest_file: Option<u64>) -> Result<(), Errno> {
+    let lower = |resource: Resource, value: u64| {
+        let hard = getrlimit(resource).maximum.map_or(value, |hard| hard.min(value));
+        setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })
+    };
+    lower(Resource::Nofile, DESCRIPTORS)?;
+    largest_file.map_or(Ok(()), |bytes| lower(Resource::Fsize, bytes))
 }
 
 /// SBX-4, SBX-7: the run's own filter and second wall, from here on for us and everything that we start.

@@ -44,7 +44,7 @@ impl Run {
             supervisor.send(&FromLauncher::Over { run: self.plan.run, exceeded: Exceeded::Memory }, &[])?;
         }
         match &self.watch {
-            Some(watch) if self.went => {
+            Some(watch) if self.went && !self.unwatched => {
                 watch.finish();
                 self.state = State::Measuring;
                 Ok(())

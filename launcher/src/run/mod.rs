@@ -91,6 +91,8 @@ pub struct Run {
     told: bool,
     went: bool,
     over: bool,
+    /// The thread that measures growth is gone.
+    unwatched: bool,
     removal: Option<Removal>,
 }
 
@@ -119,6 +121,7 @@ impl Run {
             told: false,
             went: false,
             over: false,
+            unwatched: false,
             removal: None,
         })
     }
@@ -247,10 +250,12 @@ impl Run {
         }
         self.state = State::Running;
         self.went = true;
-        let whole = self.sandbox.as_ref().is_some_and(Sandbox::is_whole);
-        if !whole || self.over {
+        if !self.sandbox.as_ref().is_some_and(Sandbox::is_whole) {
             self.end();
             return Ok(());
+        }
+        if let Some(watch) = &self.watch {
+            watch.begin();
         }
         self.tell_init(&ToInit::Go);
         Ok(())
@@ -305,7 +310,8 @@ impl Run {
                 all.push(sandbox.channel.as_fd());
             }
         }
-        all.extend(self.watch.as_ref().map(AsFd::as_fd));
+        // The pipe of a thread that is gone is readable for ever.
+        all.extend(self.watch.as_ref().filter(|_| !self.unwatched).map(AsFd::as_fd));
         all
     }
 
@@ -445,24 +451,48 @@ impl Run {
                 self.measured = true;
                 self.ready_if_so(supervisor)
             }
-            Word::Exceeded => {
-                let told_now = self.went && !self.over && !self.told;
-                self.over = true;
-                if told_now {
-                    let over = FromLauncher::Over { run: self.plan.run, exceeded: Exceeded::Growth };
-                    supervisor.send(&over, &[])?;
-                    self.end();
+            Word::Exceeded => self.grew_too_far(supervisor),
+            Word::Finished => match self.state {
+                State::Measuring => self.begin_removing(supervisor),
+                State::Planned
+                | State::Starting
+                | State::Ready
+                | State::Running
+                | State::Ending
+                | State::Removing
+                | State::Closed => Ok(()),
+            },
+            Word::Gone => {
+                self.unwatched = true;
+                match self.state {
+                    State::Planned | State::Starting => self.fail(failure(
+                        Code::SandboxStartFailed,
+                        "the growth of the run's directories cannot be measured",
+                    )),
+                    State::Ready => self.end(),
+                    // What nobody measures may be anything.
+                    State::Running | State::Ending => self.grew_too_far(supervisor)?,
+                    State::Measuring => {
+                        self.grew_too_far(supervisor)?;
+                        self.begin_removing(supervisor)?;
+                    }
+                    // The last walk is done.
+                    State::Removing | State::Closed => {}
                 }
                 Ok(())
             }
-            Word::Finished => {
-                if self.state == State::Measuring {
-                    self.begin_removing(supervisor)?;
-                }
-                self.measured = true;
-                self.ready_if_so(supervisor)
-            }
         }
+    }
+
+    fn grew_too_far(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
+        // Only a program that was started can exceed anything, and only its first word of an end counts.
+        if self.went && !self.over && !self.told {
+            self.over = true;
+            let over = FromLauncher::Over { run: self.plan.run, exceeded: Exceeded::Growth };
+            supervisor.send(&over, &[])?;
+            self.end();
+        }
+        Ok(())
     }
 
     /// bwrap has ended: at the start it failed, later the sandbox ends with it.
@@ -503,3 +533,6 @@ fn not_started(error: &StartError) -> Failure {
         },
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use ipc_proto::init::{EGRESS_PORT, InitPlan, MODEL_PORT, Purpose};
+use ipc_proto::init::{EGRESS_PORT, ExpectedMount, ExpectedMounts, InitPlan, MODEL_PORT, Purpose};
 use ipc_proto::launcher::{Failure, INSIDE_HOME, INSIDE_TEMPORARY, LaunchPlan, WorkDirectory};
 use ipc_proto::{Code, bulk};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
@@ -18,6 +18,7 @@ use crate::files::protected::{self, Found, Survey};
 use crate::files::rules::{Closed, Node, Seen, View};
 use crate::files::{self, Made, Named};
 use crate::growth::Watch;
+use crate::mounts;
 use crate::placeholder::{Entry, Record};
 use crate::system;
 use crate::{Log, Surroundings};
@@ -52,6 +53,9 @@ pub(super) struct Prepared {
     /// Answers the probe from outside the sandbox, as long as it is held.
     pub(super) decoy: Option<OwnedFd>,
 }
+
+/// The most that one file may grow beyond the limit of all, in bytes.
+const BURST: u64 = 512 * 1024 * 1024;
 
 /// Makes the run's directories, and takes over what dead launchers left.
 ///
@@ -101,9 +105,6 @@ pub(super) fn sandbox(
         {
             options.empty(path);
         }
-    }
-    for (link, target) in files::aliases(&named, &view) {
-        options.link(&link, &target);
     }
     let options = options.finish();
     if !options.fit() {
@@ -238,8 +239,33 @@ fn init_plan(
     ports.extend(plan.endpoints.egress.then_some(EGRESS_PORT));
     ports.extend(plan.endpoints.model.then_some(MODEL_PORT));
     let writable = view.writable_inside().filter_map(files::c_string).collect();
-    let sealed = bulk::seal(&InitPlan { purpose, ports, writable, file_rules: surroundings.file_rules });
+    let sealed = bulk::seal(&InitPlan {
+        purpose,
+        ports,
+        writable,
+        file_rules: surroundings.file_rules,
+        expected: expected(view)?,
+        // Beyond the limit itself, which ends the run and says so: what is made in one go between two looks.
+        largest_file: plan.growth.map(|limit| limit.saturating_add(BURST)),
+    });
     Ok((sealed.map_err(|error| failure(Code::SandboxStartFailed, &error.to_string()))?, decoy))
+}
+
+/// What anet-init has to find mounted: what the operator's paths are now.
+fn expected(view: &View) -> Result<Option<ExpectedMounts>, Failure> {
+    let mut opened = Vec::new();
+    for rule in view.named() {
+        let found = rustix::fs::lstat(&rule.source).map_err(|errno| {
+            failure(Code::BadPath, &format!("{} cannot be looked up: {errno}", rule.source.display()))
+        })?;
+        let path = files::c_string(&rule.dest).unwrap_or_default();
+        opened.push(ExpectedMount { path, device: found.st_dev, inode: found.st_ino });
+    }
+    if opened.is_empty() {
+        return Ok(None);
+    }
+    let outside = mounts::read().map_err(|error| out_of("the list of mounts", &error))?;
+    Ok(Some(ExpectedMounts { opened, outside }))
 }
 
 /// A listener that a sandbox with a network of its own cannot reach, and one without can.

@@ -175,6 +175,22 @@ fn growth_ends_the_run() {
     assert!((10 << 20..12 << 20).contains(&went.used.unwrap().growth.unwrap()), "{went:?}");
 }
 
+/// LIM: what others write before the program starts ends no run that nobody hears of: it is told once it can be.
+#[test]
+fn growth_is_told_only_while_the_program_runs() {
+    let node = Node::start();
+    let mut plan = node.here("sleep 60");
+    plan.growth = Some(1 << 20);
+    let went = node.run_with(&plan, |node, message| {
+        if matches!(message, FromLauncher::Ready { .. }) {
+            node.file("large", &"x".repeat(4 << 20));
+            // Longer than the time from one look to the next.
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+    assert_eq!((went.over, went.exit), (Some(Exceeded::Growth), Some(None)));
+}
+
 /// FS-5: whatever a run leaves is removed, and nothing else.
 #[test]
 fn hostile_leftovers_are_removed() {
