@@ -80,10 +80,10 @@ impl Relay {
         let [run_input, run_output, _] = mode.run;
         let [is_terminal, ..] = mode.operator;
         if run_input {
-            self.inward.push(Flow::new(input, outer, true, is_terminal));
+            self.inward.push(Flow::inward(input, outer, true, is_terminal));
         }
         // The pseudo-terminal has one output; it goes where the operator would have seen it.
-        self.outward.push(Flow::new(outer, if run_output { output } else { errors }, false, false));
+        self.outward.push(Flow::outward(outer, if run_output { output } else { errors }));
         Ok(())
     }
 
@@ -99,9 +99,9 @@ impl Relay {
             ioctl_fionbio(&pipe, true)?;
             let pipe = Rc::new(pipe);
             if place == 0 {
-                self.inward.push(Flow::new(fd, &pipe, false, true));
+                self.inward.push(Flow::inward(fd, &pipe, false, true));
             } else {
-                self.outward.push(Flow::new(&pipe, fd, false, false));
+                self.outward.push(Flow::outward(&pipe, fd));
             }
         }
         Ok(())

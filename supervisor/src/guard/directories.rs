@@ -59,9 +59,17 @@ impl Directories {
         })
     }
 
-    /// All of them.
-    pub(super) fn all(&self) -> impl Iterator<Item = &Path> {
-        [&self.configuration, &self.state, &self.cache, &self.data].into_iter().map(PathBuf::as_path)
+    /// All of them, and where they would be by default: below the home of whoever started anet, and of the run's user, whose
+    /// own runs have theirs there.
+    pub(super) fn all(&self, run: Identity) -> Vec<PathBuf> {
+        let own = [&self.configuration, &self.state, &self.cache, &self.data].map(Clone::clone);
+        let named = env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let started = home_of(rustix::process::geteuid().as_raw());
+        let homes = named.into_iter().chain(started).chain(home_of(run.uid));
+        let usual = homes.flat_map(|home| {
+            [".config", ".local/state", ".cache", ".local/share"].map(|usual| home.join(usual).join("anet"))
+        });
+        own.into_iter().chain(usual).collect()
     }
 
     /// Makes the directory of the runs' chains.

@@ -14,6 +14,7 @@ use super::identity::Identities;
 use super::programs::c_path;
 use super::request::{RunRequest, Work};
 use crate::error::Trouble;
+use confine::sys::spawn::Identity;
 
 /// The most sockets that are closed: each is a mount, and a mount costs a tenth of a millisecond.
 const MAX_SOCKETS: usize = 200;
@@ -46,7 +47,7 @@ pub(super) fn files(
 ) -> Result<FilePlan, Trouble> {
     let root = directories.make_runs(identities.run)?;
     directories.make_chains()?;
-    let masked = masked(directories);
+    let masked = masked(directories, identities.run);
     let open = |option: &'static str, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Trouble> {
         let resolved = paths.iter().map(|path| {
             let resolved = resolve(path, option)?;
@@ -78,10 +79,10 @@ pub(super) fn files(
 
 /// anet's own places, those of a service on this host included, whether they are there yet or not: a run must not be the
 /// first to make them.
-fn masked(directories: &Directories) -> Vec<PathBuf> {
+fn masked(directories: &Directories, run: Identity) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> =
         ["/etc/anet", "/var/lib/anet", "/var/cache/anet", "/run/anet"].map(Into::into).into();
-    all.extend(directories.all().map(Path::to_path_buf));
+    all.extend(directories.all(run));
     // A link among them must not lead around the mask.
     let mut resolved: Vec<PathBuf> = all.iter().filter_map(|path| nearest(path)).collect();
     resolved.sort();

@@ -9,7 +9,8 @@ use ipc_proto::proxy::{Decision, TunnelLimits, TunnelReport, TunnelTotals};
 use crate::chain::rfc3339;
 use crate::record::{Egress, MAX_EGRESS, MAX_VIOLATIONS, Violation};
 
-/// The most attempts that may be finished while an earlier one is not: far beyond the connections that a proxy can hold.
+/// The most attempts that are remembered as over while an earlier one is not. A tunnel that stands for a day while thousands
+/// are refused is no contradiction: what is beyond is taken as it comes.
 const MAX_AHEAD: usize = 65_536;
 
 /// The attempts of one run.
@@ -42,7 +43,7 @@ impl Attempts {
     /// Takes one report.
     pub(super) fn report(&mut self, report: &TunnelReport) -> Taken {
         let attempt = report.attempt;
-        if attempt <= self.over_to || self.over.contains(&attempt) || self.over.len() >= MAX_AHEAD {
+        if attempt <= self.over_to || self.over.contains(&attempt) {
             return Taken::Contradiction;
         }
         let place = match self.open.remove(&attempt) {
@@ -90,7 +91,9 @@ impl Attempts {
     }
 
     fn finish(&mut self, attempt: u32) {
-        self.over.insert(attempt);
+        if self.over.len() < MAX_AHEAD {
+            self.over.insert(attempt);
+        }
         while self.over.remove(&self.over_to.saturating_add(1)) {
             self.over_to += 1;
         }
