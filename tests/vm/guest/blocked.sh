@@ -19,17 +19,6 @@ for switch in kernel.unprivileged_userns_clone user.max_user_namespaces; do
 done
 check 'and again' as_user anet run -- true
 
-# The launcher without namespaces of its own, as on Ubuntu.
-for process in anet anet-supervisor anet-launcher anet-proxy bwrap anet-init; do
-    check "SBX-5, no namespaces for the launcher: kill $process" python3 guest/kill.py without $process running
-done
-for when in 40 80 120 160 200 240 280 320; do
-    for process in anet anet-launcher bwrap; do
-        check "SBX-5, no namespaces for the launcher: kill $process after $when ms" \
-            python3 guest/kill.py without $process $when
-    done
-done
-
 if ! grep -rqs userns_create /sys/kernel/security/apparmor/features/namespaces; then
     echo 'skip  AppArmor of this kernel does not mediate user namespaces'
     finish

@@ -1,10 +1,9 @@
 """SBX-5 on a host of its own: no process of a run survives the death of any of anet's.
 
-    kill.py own|without PROCESS WHEN    WHEN: "running", or milliseconds after the start
+    kill.py own|without PROCESS WHEN [STOPPED]
 
-`own`: the launcher has namespaces of its own. `without`: the host refuses them to the guard and grants them to bubblewrap, as
-Ubuntu's policy does. No Debian kernel has that policy, so the limit on user namespaces is 0 until the guard has gone on
-without, and usual again before bubblewrap asks. Runs as root, the run as uid 1000. Prints what is left; nothing: status 0.
+WHEN: "running", or milliseconds after the start. STOPPED: another process, which is stopped before. `own` and `without`: see
+start.py. Prints what is left; nothing: status 0. With "nothing" for PROCESS nothing is killed, so everything has to be left.
 """
 
 import os
@@ -13,27 +12,16 @@ import subprocess
 import sys
 import time
 
-LIMIT = "/proc/sys/user/max_user_namespaces"
-USER = 1000
+from start import USER, start
+
 # Ignores what can be ignored, leaves its session, loses its parent.
 NASTY = """trap '' TERM HUP INT
 (setsid sleep 1001 &)
 (setsid sh -c 'trap "" TERM HUP; sleep 1002; sleep 1003' &)
 echo up
 sleep 1004"""
-
-
-def write(path, text):
-    with open(path, "w") as file:
-        file.write(text)
-
-
-def children(pid):
-    try:
-        with open(f"/proc/{pid}/task/{pid}/children") as file:
-            return file.read().split()
-    except OSError:
-        return []
+# How long what is to end may take, in seconds: the emulated processor is slow.
+PATIENCE = 10
 
 
 def processes():
@@ -50,48 +38,57 @@ def processes():
     return found
 
 
-def main(mode, target, when):
+def main(mode, target, when, stopped=None):
     before = set(processes())
-    with open(LIMIT) as file:
-        usual = file.read()
-    if mode == "without":
-        write(LIMIT, "0")
-    try:
-        guard = subprocess.Popen(
-            ["anet", "run", "--", "sh", "-c", NASTY], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, cwd="/", user=USER, group=USER, extra_groups=[],
-            env={"HOME": "/home/tester", "PATH": "/usr/bin:/bin"})
-        while mode == "without" and not children(guard.pid) and guard.poll() is None:
-            pass
-    finally:
-        write(LIMIT, usual)
+
+    def ours():
+        return {pid: name for pid, name in sorted(processes().items()) if pid not in before}
+
+    def find(name):
+        # Of the two bwraps the outer one, by its number.
+        return next((pid for pid, (found, _) in ours().items() if found == name), None)
+
+    guard = start(
+        mode, ["anet", "run", "--", "sh", "-c", NASTY], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     if when == "running":
         line = guard.stdout.readline().decode()
+        while line.startswith("anet: warning: "):
+            line = guard.stdout.readline().decode()
         if line != "up\n":
             sys.exit(f"the run did not start: {line}")
-        launcher = [first for name, first in processes().values() if name == "anet-launcher"]
+        launcher = [first for name, first in ours().values() if name == "anet-launcher"]
         if launcher != [mode == "own"]:
             sys.exit(f"the launcher is process 1 of a namespace of its own: {launcher}, expected for {mode}")
     else:
         time.sleep(int(when) / 1000)
-    # bwrap: the outer one, by its number
-    victims = [pid for pid, (name, _) in sorted(processes().items()) if name == target and pid not in before]
-    if victims:
-        os.kill(victims[0], signal.SIGKILL)
-    elif when == "running":
+    still = find(stopped) if stopped else None
+    if still:
+        os.kill(still, signal.SIGSTOP)
+    victim = find(target)
+    if victim:
+        os.kill(victim, signal.SIGKILL)
+    elif when == "running" and target != "nothing":
         sys.exit(f"there is no {target}")
-    else:
+    elif target != "nothing":
         guard.kill()  # not there yet, or no more: whatever is has to go all the same
-    for _ in range(100):
-        left = {pid: name for pid, name in processes().items() if pid not in before}
-        if not left:
-            break
-        time.sleep(0.1)
-    for pid, (name, _) in left.items():
+
+    def left():
+        # Who waits for a stopped process of anet's waits as long as it is stopped: the run must be gone all the same.
+        return {
+            pid: name for pid, name in ours().items()
+            if not still or name[0] == "anet-init" or not name[0].startswith("anet")
+        }
+
+    deadline = time.monotonic() + (1 if target == "nothing" else PATIENCE)
+    while left() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    survivors = left()
+    for pid, (name, _) in survivors.items():
         print("left:", pid, name, flush=True)
+    for pid in ours():
         os.kill(pid, signal.SIGKILL)
     guard.wait()
-    sys.exit(1 if left else 0)
+    sys.exit(1 if survivors else 0)
 
 
 if __name__ == "__main__":
