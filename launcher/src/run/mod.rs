@@ -350,7 +350,7 @@ impl Run {
         }
         self.hear_init(supervisor)?;
         if self.watch.as_ref().is_some_and(|watch| readable(watch.as_fd())) {
-            self.hear_watch(supervisor)?;
+            self.hear_watch(supervisor, log)?;
         }
         if self.sandbox.as_ref().is_some_and(Sandbox::bwrap_has_ended) {
             self.bwrap_ended();
@@ -363,7 +363,7 @@ impl Run {
             ));
         }
         if self.state == State::Ending && self.sandbox.as_ref().is_none_or(Sandbox::is_gone) {
-            self.gone(supervisor)?;
+            self.gone(supervisor, log)?;
         }
         if self.state == State::Removing {
             self.remove(supervisor, log)?;
@@ -444,7 +444,7 @@ impl Run {
         }
     }
 
-    fn hear_watch(&mut self, supervisor: &Supervisor) -> Result<(), Fatal> {
+    fn hear_watch(&mut self, supervisor: &Supervisor, log: &Log) -> Result<(), Fatal> {
         let Some(watch) = &self.watch else { return Ok(()) };
         match watch.next() {
             Word::Ready => {
@@ -453,7 +453,7 @@ impl Run {
             }
             Word::Exceeded => self.grew_too_far(supervisor),
             Word::Finished => match self.state {
-                State::Measuring => self.begin_removing(supervisor),
+                State::Measuring => self.begin_removing(supervisor, log),
                 State::Planned
                 | State::Starting
                 | State::Ready
@@ -474,7 +474,7 @@ impl Run {
                     State::Running | State::Ending => self.grew_too_far(supervisor)?,
                     State::Measuring => {
                         self.grew_too_far(supervisor)?;
-                        self.begin_removing(supervisor)?;
+                        self.begin_removing(supervisor, log)?;
                     }
                     // The last walk is done.
                     State::Removing | State::Closed => {}

@@ -47,7 +47,7 @@ fn a_run_that_nobody_measures_is_ended() {
     ] {
         let (supervisor, far) = Supervisor::pair().unwrap();
         let mut run = run(state);
-        run.hear_watch(&supervisor).unwrap();
+        run.hear_watch(&supervisor, &Log::new(None)).unwrap();
         assert_eq!(run.state, next, "{state:?}");
         let over = matches!(
             far.try_receive().unwrap(),
