@@ -13,13 +13,13 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat, openat2,
-    readlinkat, renameat_with, statat, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat,
+    openat2, readlinkat, renameat_with, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -675,7 +675,11 @@ mod tests {
         assert_eq!(forged(&|path| std::os::unix::fs::symlink(&elsewhere, path).unwrap()), 0);
         assert_eq!(forged(&|path| fs::hard_link(&elsewhere, path).unwrap()), 0);
         assert_eq!(forged(&|path| rustix::fs::mkfifoat(CWD, path, Mode::RWXU).unwrap()), 0);
-        assert_eq!(forged(&|path| fs::write(path, &bytes).unwrap()), 0, "others may read it: not as we make it");
+        assert_eq!(
+            forged(&|path| fs::write(path, &bytes).unwrap()),
+            0,
+            "others may read it: not as we make it"
+        );
         assert_eq!(forged(&|path| drop(fs::copy(&elsewhere, path).unwrap())), 1);
     }
 

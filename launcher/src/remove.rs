@@ -134,6 +134,17 @@ impl Removal {
     }
 }
 
+/// Removes `name` in `parent`, whatever it is, at once: for tests alone, since nothing of the operator's goes this way.
+///
+/// # Errors
+/// When something cannot be removed.
+#[cfg(test)]
+pub(crate) fn remove_whole(parent: &OwnedFd, name: &CStr) -> io::Result<()> {
+    let mut removal = Removal::new(enter(parent, name)?, c".");
+    while removal.step(usize::MAX)? == Progress::More {}
+    Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?)
+}
+
 /// Removes what is no directory, or an empty one. Says no for one that is not empty.
 fn remove_one(parent: &OwnedFd, name: &CStr, kind: FileType) -> io::Result<bool> {
     if kind != FileType::Directory {

@@ -21,16 +21,15 @@ const MAX_LENGTH: u64 = 1024 * 1024;
 
 /// Where relative paths begin, and `~`.
 #[derive(Clone, Copy, Debug)]
-pub struct Bases<'a> {
+pub(super) struct Bases<'a> {
     /// Hooks run there.
-    pub tree: &'a Path,
+    pub(super) tree: &'a Path,
     /// The operator's home.
-    pub home: Option<&'a Path>,
+    pub(super) home: Option<&'a Path>,
 }
 
 /// The paths that `config` names, with those of what it includes. They need not exist.
-#[must_use]
-pub fn named(config: &Path, bases: Bases<'_>) -> Vec<PathBuf> {
+pub(super) fn named(config: &Path, bases: Bases<'_>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut read = BTreeSet::new();
     let mut next = vec![config.to_owned()];
@@ -230,7 +229,9 @@ mod tests {
         ] {
             assert_eq!(texts(text), [expected], "{text}");
         }
-        for text in ["[core]\nhooksPath\n", "[other]\npath = x", "[core]\n# hooksPath = x\n", "[include]\npath =\n"] {
+        for text in
+            ["[core]\nhooksPath\n", "[other]\npath = x", "[core]\n# hooksPath = x\n", "[include]\npath =\n"]
+        {
             assert!(texts(text).is_empty(), "{text}");
         }
     }
@@ -247,7 +248,11 @@ mod tests {
             let Ok(said) = git.args(["config", "-z", "-f"]).arg(&file).arg("core.hooksPath").output() else {
                 return;
             };
-            assert_eq!(texts(&text), [String::from_utf8(said.stdout).unwrap().trim_end_matches('\0')], "{text}");
+            assert_eq!(
+                texts(&text),
+                [String::from_utf8(said.stdout).unwrap().trim_end_matches('\0')],
+                "{text}"
+            );
         }
     }
 

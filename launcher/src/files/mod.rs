@@ -1,5 +1,6 @@
 //! What a run sees of the file system: from the operator's words to rules, looked up on the host once.
 
+mod git_config;
 pub mod protected;
 pub mod rules;
 

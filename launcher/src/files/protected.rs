@@ -15,19 +15,24 @@
 //! Names that are not there get no placeholder below (but for the hooks and configuration of a repository that is there):
 //! a directory that the run makes is as much its own as what it puts in it.
 //!
+//! A home directory has more to it, wherever it was opened: programs that are started at the next login or connection look
+//! there, so the names that they look for are protected whether they exist or not, and placeholders of files are files.
+//!
 //! What is below is found by a bounded survey. No directory is left out of it, whatever its name, since any may have a
 //! repository in it; a run could also give that name to a directory. But those that are known for their size are looked
 //! into last ([`LATE`]), so that a bound which is reached cuts them off and not the operator's own work.
 
 use std::collections::VecDeque;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 
+use super::git_config::{self, Bases};
 use super::resolve;
 use super::rules::{Access, Node, Opened, Seen, View};
 
@@ -40,6 +45,21 @@ enum When {
     Parent,
     /// If it exists.
     Present,
+    /// In a home always, elsewhere if the directory that it is in exists.
+    HomeOrParent,
+    /// In a home always, elsewhere if it exists.
+    HomeOrPresent,
+}
+
+/// What a directory is to its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Not a home.
+    Other,
+    /// A home, and a repository as well: git would show files.
+    Tracked,
+    /// A home.
+    Home,
 }
 
 /// A name.
@@ -107,17 +127,17 @@ const NAMES: &[Name] = &[
     name(".login", When::Always, SHELL),
     name(".config/fish", When::Always, SHELL),
     name(".envrc", When::Present, SHELL),
-    name(".xprofile", When::Present, LOGIN),
-    name(".xsessionrc", When::Present, LOGIN),
-    name(".pam_environment", When::Present, LOGIN),
-    name(".ssh", When::Present, "it says who may log in, and which programs ssh starts"),
-    name(".config/autostart", When::Parent, LOGIN),
-    name(".config/environment.d", When::Parent, LOGIN),
-    name(".config/systemd/user", When::Parent, LOGIN),
-    name(".local/share/systemd/user", When::Parent, LOGIN),
+    name(".xprofile", When::HomeOrPresent, LOGIN),
+    name(".xsessionrc", When::HomeOrPresent, LOGIN),
+    name(".pam_environment", When::HomeOrPresent, LOGIN),
+    name(".ssh", When::HomeOrPresent, "it says who may log in, and which programs ssh starts"),
+    name(".config/autostart", When::HomeOrParent, LOGIN),
+    name(".config/environment.d", When::HomeOrParent, LOGIN),
+    name(".config/systemd/user", When::HomeOrParent, LOGIN),
+    name(".local/share/systemd/user", When::HomeOrParent, LOGIN),
     name(".gitconfig", When::Always, "git runs programs that it names: aliases, pagers, monitors"),
-    name(".config/git", When::Parent, "git runs programs that it names: aliases, pagers, monitors"),
-    name(".hgrc", When::Present, "Mercurial runs hooks and extensions that it names"),
+    name(".config/git", When::HomeOrParent, "git runs programs that it names: aliases, pagers, monitors"),
+    name(".hgrc", When::HomeOrPresent, "Mercurial runs hooks and extensions that it names"),
     name(".hg/hgrc", When::Always, "Mercurial runs hooks and extensions that it names"),
     name(".jj/repo/config.toml", When::Parent, "Jujutsu runs programs that it names"),
     name(".husky", When::Present, "git's hooks, where the project uses husky"),
@@ -135,13 +155,40 @@ const NAMES: &[Name] = &[
     anywhere(".opencode", When::Always, AGENT),
     anywhere("opencode.json", When::Present, AGENT),
     anywhere("opencode.jsonc", When::Present, AGENT),
-    name(".config/opencode", When::Parent, AGENT),
+    name(".config/opencode", When::HomeOrParent, AGENT),
     anywhere(".hermes", When::Present, AGENT),
     anywhere(".openclaw", When::Present, AGENT),
     anywhere(".vscode", When::Always, EDITOR),
     anywhere(".idea", When::Always, EDITOR),
     anywhere(".zed", When::Present, EDITOR),
     anywhere(".devcontainer", When::Present, EDITOR),
+];
+
+/// Those of them that programs read as files. A placeholder that is a directory makes git fail in the home that it is in.
+const FILES: &[&str] = &[
+    ".bashrc",
+    ".bash_profile",
+    ".bash_login",
+    ".bash_logout",
+    ".bash_aliases",
+    ".profile",
+    ".zshrc",
+    ".zprofile",
+    ".zshenv",
+    ".zlogin",
+    ".zlogout",
+    ".kshrc",
+    ".cshrc",
+    ".tcshrc",
+    ".login",
+    ".xprofile",
+    ".xsessionrc",
+    ".pam_environment",
+    ".gitconfig",
+    ".hgrc",
+    ".claude/settings.json",
+    ".claude/settings.local.json",
+    ".mcp.json",
 ];
 
 /// The names, and why each is protected, for the documentation.
@@ -169,6 +216,8 @@ const LATE: &[(&str, bool)] = &[
 ];
 /// The longest file of git's that is looked into, in bytes.
 const MAX_TEXT: u64 = 64 * 1024;
+/// How much of the list of users is looked at, in bytes.
+const MAX_USERS: u64 = 4 * 1024 * 1024;
 /// How many repositories lead from one to another (a worktree to its repository, that to its submodules).
 const MAX_CHAIN: usize = 4;
 
@@ -258,23 +307,26 @@ pub struct Found {
     pub present: Vec<PathBuf>,
     /// Not there: to be made as placeholders.
     pub missing: Vec<PathBuf>,
+    /// The same as files.
+    pub missing_files: Vec<PathBuf>,
     /// Links, and what they say: a mount cannot hold a link, so it is put back at the end.
     pub links: Vec<(PathBuf, PathBuf)>,
-    /// Not there, and no placeholder can stand in for them: removed at the end, should they be there then.
-    pub absent: Vec<PathBuf>,
+    /// The operator's home.
+    home: Option<PathBuf>,
 }
 
 impl Found {
-    /// Looks at the top of a writable directory, and at what the survey found below it.
+    /// Looks at the top of a writable directory, and at what the survey found below it. `home` is the operator's.
     #[must_use]
-    pub fn look(view: &View, root: &Path, survey: &Survey) -> Found {
-        let mut found = Found::default();
+    pub fn look(view: &View, root: &Path, survey: &Survey, home: Option<&Path>) -> Found {
+        let mut found = Found { home: home.map(Path::to_owned), ..Found::default() };
         if !root.is_dir() {
             // A single file was named: by its name, so it is open.
             return found;
         }
-        for name in NAMES {
-            found.name(view, root, Path::new(name.path), name.when);
+        found.top(view, root, role(root, home));
+        if let Some(home) = home.filter(|home| *home != root && home.starts_with(root) && home.is_dir()) {
+            found.top(view, home, Role::Home);
         }
         found.repository(view, root, When::Always);
         for repository in &survey.repositories {
@@ -288,9 +340,43 @@ impl Found {
             // `--rw DIR/.git` names the directory, not the hooks in it.
             found.git_directory(view, root, root, 0);
         }
-        found.present.retain(|path| view.protects(path));
-        found.missing.retain(|path| view.protects(path));
+        // The operator's own configuration may name files here, wherever it is itself.
+        for directory in [Some(root), home].into_iter().flatten() {
+            for name in [".gitconfig", ".config/git/config"] {
+                found.configuration(&directory.join(name), root);
+            }
+        }
+        for paths in [&mut found.present, &mut found.missing, &mut found.missing_files] {
+            paths.retain(|path| view.protects(path));
+        }
         found
+    }
+
+    /// The names of the table where the operator's programs start.
+    fn top(&mut self, view: &View, directory: &Path, role: Role) {
+        for name in NAMES {
+            let when = match (name.when, role) {
+                (When::HomeOrParent | When::HomeOrPresent, Role::Home | Role::Tracked) => When::Always,
+                (when, _) => when,
+            };
+            let before = self.missing.len();
+            self.name(view, directory, Path::new(name.path), when);
+            if role == Role::Home && FILES.contains(&name.path) {
+                self.missing_files.extend(self.missing.drain(before..));
+            }
+        }
+    }
+
+    /// What a configuration of git's names.
+    fn configuration(&mut self, config: &Path, tree: &Path) {
+        let home = self.home.clone();
+        for path in git_config::named(config, Bases { tree, home: home.as_deref() }) {
+            match resolve(&path) {
+                Ok((path, Some(_))) => self.present.push(path),
+                Ok((path, None)) => self.missing.push(path),
+                Err(_) => {}
+            }
+        }
     }
 
     /// The names of the table in a directory that is not the top.
@@ -320,16 +406,24 @@ impl Found {
                 Err(_) => {
                     let wanted = match when {
                         When::Always => true,
-                        When::Parent => rest.as_os_str().is_empty(),
-                        When::Present => false,
+                        When::Parent | When::HomeOrParent => rest.as_os_str().is_empty(),
+                        When::Present | When::HomeOrPresent => false,
                     };
                     if wanted {
-                        self.missing.push(here.join(rest));
+                        // Collected, since to join an empty path adds a slash, and no file is looked up by that.
+                        self.missing.push(here.components().chain(rest.components()).collect());
                     }
                     return;
                 }
             }
         }
+    }
+
+    /// A name of a file that has to be one also as a placeholder.
+    fn file(&mut self, view: &View, directory: &Path, name: &str) {
+        let before = self.missing.len();
+        self.name(view, directory, Path::new(name), When::Always);
+        self.missing_files.extend(self.missing.drain(before..));
     }
 
     /// A link, and what it leads to, if the run can write there.
@@ -359,7 +453,7 @@ impl Found {
             Ok(there) if there.is_dir() => self.git_directory(view, &git, tree, 0),
             Ok(_) => {
                 // A work tree or submodule: a file that says where its repository is.
-                if let Some(real) = pointed_to(&git, "gitdir: ") {
+                if let Some(real) = pointed_to(&git, b"gitdir: ") {
                     self.git_directory(view, &real, tree, 0);
                 }
                 self.present.push(git);
@@ -377,28 +471,20 @@ impl Found {
             return;
         }
         self.name(view, git, Path::new("hooks"), When::Always);
-        for name in ["config", "config.worktree", "commondir"] {
-            self.name(view, git, Path::new(name), When::Present);
-            // The first is there. The others change where git looks for the first, and git cannot work with a placeholder
-            // in their place.
-            if name != "config" && fs::symlink_metadata(git.join(name)).is_err() {
-                self.absent.push(git.join(name));
-            }
-        }
-        if let Some(common) = pointed_to(&git.join("commondir"), "") {
+        self.name(view, git, Path::new("config"), When::Present);
+        // These change where git looks for the first, also for the operator's own git, while the run lasts.
+        self.file(view, git, "config.worktree");
+        self.file(view, git, "commondir");
+        if let Some(common) = pointed_to(&git.join("commondir"), b"").filter(|common| common != git) {
             self.git_directory(view, &common, tree, chain + 1);
         }
-        for path in named_in_configuration(&git.join("config"), git, tree) {
-            match resolve(&path) {
-                Ok((path, Some(_))) => self.present.push(path),
-                Ok((path, None)) => self.missing.push(path),
-                Err(_) => {}
-            }
-        }
+        self.configuration(&git.join("config"), tree);
+        self.configuration(&git.join("config.worktree"), tree);
         for tree in directories(&git.join("worktrees")) {
-            for name in ["commondir", "config.worktree", "gitdir"] {
+            for name in ["commondir", "gitdir"] {
                 self.name(view, &tree, Path::new(name), When::Present);
             }
+            self.file(view, &tree, "config.worktree");
         }
         // A submodule's name may have slashes in it.
         let mut level = directories(&git.join("modules"));
@@ -429,49 +515,58 @@ fn directories(path: &Path) -> Vec<PathBuf> {
 }
 
 /// The directory that a one-line file points to, without a link in it.
-fn pointed_to(file: &Path, before: &str) -> Option<PathBuf> {
-    let text = read(file)?;
-    let target = text.strip_prefix(before)?.trim_end_matches('\n');
-    let (path, node) = resolve(&file.parent()?.join(target)).ok()?;
+fn pointed_to(file: &Path, before: &[u8]) -> Option<PathBuf> {
+    let text = read(file, MAX_TEXT)?;
+    let mut target = text.strip_prefix(before)?;
+    while let Some(shorter) = target.strip_suffix(b"\n").or_else(|| target.strip_suffix(b"\r")) {
+        target = shorter;
+    }
+    let (path, node) = resolve(&file.parent()?.join(OsString::from_vec(target.to_vec()))).ok()?;
     (node == Some(Node::Directory)).then_some(path)
 }
 
-/// What a configuration of git's names that is as good as itself: the directory of hooks, and files that it includes.
-fn named_in_configuration(config: &Path, git: &Path, tree: &Path) -> Vec<PathBuf> {
-    let mut section = String::new();
-    let mut named = Vec::new();
-    for line in read(config).unwrap_or_default().lines().map(str::trim) {
-        if let Some(header) = line.strip_prefix('[') {
-            let end = header.find([' ', ']', '\t']).unwrap_or(header.len());
-            section = header.get(..end).unwrap_or_default().to_ascii_lowercase();
-        }
-        // A key may follow its section's header on the same line.
-        let line = line.rsplit(']').next().unwrap_or(line);
-        let Some((key, value)) = line.split_once('=') else { continue };
-        let value = value.trim().trim_matches('"');
-        let base = match (section.as_str(), key.trim().to_ascii_lowercase().as_str()) {
-            ("core", "hookspath") => tree,
-            ("include" | "includeif", "path") => git,
-            _ => continue,
-        };
-        // A home directory is the operator's; who opens that has the names of the table protected.
-        if !value.is_empty() && !value.starts_with('~') {
-            named.push(base.join(value));
-        }
-    }
-    named
-}
-
-fn read(path: &Path) -> Option<String> {
+/// As much of a file as is looked into.
+pub(super) fn read(path: &Path, most: u64) -> Option<Vec<u8>> {
     // Another run may be changing this: no link is followed and no FIFO waited for.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = fs::File::from(open(path, flags, Mode::empty()).ok()?);
     if !file.metadata().ok()?.is_file() {
         return None;
     }
-    let mut text = String::new();
-    file.take(MAX_TEXT).read_to_string(&mut text).ok()?;
+    let mut text = Vec::new();
+    file.take(most).read_to_end(&mut text).ok()?;
     Some(text)
+}
+
+/// What `directory` is: the operator's home by the system's word, or, where accounts are kept elsewhere, by its looks.
+fn role(directory: &Path, home: Option<&Path>) -> Role {
+    let looks =
+        || [".bashrc", ".profile"].iter().any(|name| fs::symlink_metadata(directory.join(name)).is_ok());
+    let tracked = || fs::symlink_metadata(directory.join(".git")).is_ok();
+    match () {
+        () if home == Some(directory) => Role::Home,
+        () if !looks() => Role::Other,
+        () if tracked() => Role::Tracked,
+        () => Role::Home,
+    }
+}
+
+/// The operator's home, without a link in it, as passwd(5) has it. No variable is asked: a run's operator may have set it
+/// for another purpose.
+#[must_use]
+pub fn operators_home() -> Option<PathBuf> {
+    let users = read(Path::new("/etc/passwd"), MAX_USERS)?;
+    let home = home_of(&users, rustix::process::geteuid().as_raw())?;
+    fs::canonicalize(home).ok().filter(|home| home.parent().is_some())
+}
+
+fn home_of(users: &[u8], uid: u32) -> Option<PathBuf> {
+    let uid = uid.to_string();
+    users.split(|byte| *byte == b'\n').find_map(|line| {
+        let mut fields = line.split(|byte| *byte == b':');
+        let home = (fields.nth(2)? == uid.as_bytes()).then(|| fields.nth(2))??;
+        home.starts_with(b"/").then(|| PathBuf::from(OsString::from_vec(home.to_vec())))
+    })
 }
 
 #[cfg(test)]

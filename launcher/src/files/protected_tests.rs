@@ -31,7 +31,7 @@ impl Place {
     }
     fn look(&self) -> Found {
         let view = View::new(vec![self.opened()], Vec::new()).unwrap();
-        Found::look(&view, &self.root, &survey(&self.opened()))
+        Found::look(&view, &self.root, &survey(&self.opened()), None)
     }
     fn has(&self, list: &[PathBuf], path: &str) -> bool {
         list.contains(&self.root.join(path))
@@ -42,10 +42,10 @@ impl Place {
 #[test]
 fn names_are_protected_whether_they_exist_or_not() {
     let place = Place::new();
-    place.file(".bashrc", "");
+    place.file(".zshenv", "");
     place.file(".vscode/tasks.json", "{}");
     let found = place.look();
-    assert!(place.has(&found.present, ".bashrc") && place.has(&found.present, ".vscode"));
+    assert!(place.has(&found.present, ".zshenv") && place.has(&found.present, ".vscode"));
     for name in [".zshrc", ".claude/settings.json", ".mcp.json", ".git/hooks", ".hg/hgrc", ".config/fish"] {
         assert!(place.has(&found.missing, name), "{name}");
     }
@@ -63,7 +63,75 @@ fn a_repository_is_protected_with_what_it_names() {
     let found = place.look();
     assert!(place.has(&found.present, ".git/config") && place.has(&found.present, "tools/hooks"));
     assert!(place.has(&found.missing, ".git/hooks") && place.has(&found.missing, "shared.cfg"));
-    assert!(place.has(&found.absent, ".git/commondir"));
+    // What leads git elsewhere is a file that leads nowhere.
+    for name in [".git/commondir", ".git/config.worktree"] {
+        assert!(place.has(&found.missing_files, name), "{name}");
+    }
+}
+
+/// FS-4: a home has names that matter whether they exist or not, and its files have files for placeholders.
+#[test]
+fn a_home_is_protected_as_one() {
+    const LATER: [&str; 7] = [
+        ".ssh",
+        ".config/git",
+        ".config/systemd/user",
+        ".local/share/systemd/user",
+        ".config/autostart",
+        ".config/environment.d",
+        ".codex",
+    ];
+    let by_looks = Place::new();
+    by_looks.file(".profile", "");
+    let by_name = Place::new();
+    let above = Place::new();
+    fs::create_dir(above.root.join("alice")).unwrap();
+    let look = |place: &Place, home: &Path| {
+        let view = View::new(vec![place.opened()], Vec::new()).unwrap();
+        Found::look(&view, &place.root, &Survey::default(), Some(home))
+    };
+    let alice = above.root.join("alice");
+    for (found, home) in [
+        (by_looks.look(), &by_looks.root),
+        (look(&by_name, &by_name.root), &by_name.root),
+        (look(&above, &alice), &alice),
+    ] {
+        for name in LATER {
+            assert!(found.missing.contains(&home.join(name)), "{name}");
+        }
+        for name in [".gitconfig", ".bashrc", ".xprofile", ".hgrc", ".claude/settings.json"] {
+            assert!(found.missing_files.contains(&home.join(name)), "{name}");
+            assert!(!found.missing.contains(&home.join(name)), "{name}");
+        }
+    }
+    // A repository of start-up files: git would show a file and not a directory.
+    by_looks.git(".git");
+    let found = by_looks.look();
+    assert!(by_looks.has(&found.missing, ".gitconfig") && by_looks.has(&found.missing, ".ssh"));
+    assert!(!by_looks.has(&found.missing_files, ".gitconfig"));
+}
+
+/// FS-4: the home is what the system says.
+#[test]
+fn the_home_is_the_one_in_passwd() {
+    let users =
+        b"root:x:0:0:root:/root:/bin/sh\nalice:x:1000:1000:A,,:/home/alice:/bin/sh\nbad:x:7\nempty:x:8:8::\n";
+    assert_eq!(home_of(users, 1000), Some("/home/alice".into()));
+    assert_eq!((home_of(users, 7), home_of(users, 8), home_of(users, 9)), (None, None, None));
+}
+
+/// FS-4: what the operator's own configuration names is protected in a directory that is opened.
+#[test]
+fn the_operators_configuration_is_read() {
+    let place = Place::new();
+    let home = place.root.parent().unwrap().join("home");
+    fs::create_dir(&home).unwrap();
+    let text = format!("[include]\npath = {}/work.cfg # mine\n", place.root.display());
+    fs::write(home.join(".gitconfig"), text).unwrap();
+    place.file("work.cfg", "[core]\nhooksPath = ~/../project/hooks\n");
+    let view = View::new(vec![place.opened()], Vec::new()).unwrap();
+    let found = Found::look(&view, &place.root, &Survey::default(), Some(&home));
+    assert!(place.has(&found.present, "work.cfg") && place.has(&found.missing, "hooks"));
 }
 
 /// FS-4: nested repositories, submodules, and work trees whose repository is elsewhere.
@@ -166,7 +234,9 @@ fn links_are_protected_where_they_lead() {
     symlink("later", place.root.join(".zshrc")).unwrap();
     let found = place.look();
     assert!(place.has(&found.present, "dotfiles/bashrc"));
-    assert!(place.has(&found.missing, "shared/settings.json") && place.has(&found.missing, "later"));
+    // With a start-up file in it this is a home, so what is missing is made as a file.
+    assert!(place.has(&found.missing_files, "shared/settings.json"));
+    assert!(place.has(&found.missing_files, "later") && place.has(&found.missing, "shared/commands"));
     assert!(!found.present.iter().any(|path| path.starts_with("/etc")));
     let links: Vec<_> =
         found.links.iter().map(|(link, _)| link.file_name().unwrap().to_str().unwrap()).collect();

@@ -1,5 +1,6 @@
 //! The steps before bwrap starts: directories on the host, rules to mounts, placeholders, options, init's plan.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -37,6 +38,8 @@ pub(super) struct OnHost {
     pub(super) directory: RunDirectory,
     /// What was done to the operator's directories.
     pub(super) record: Option<Record>,
+    /// What stood in the place of a link at the end, and what it is called now.
+    pub(super) kept: Vec<(PathBuf, PathBuf)>,
 }
 
 /// What bwrap and anet-init are started with.
@@ -69,7 +72,7 @@ pub(super) fn directories(plan: &LaunchPlan, root: &Rc<Root>) -> Result<(OnHost,
     let locked = root.lock()?;
     let neighbours = locked.neighbours()?;
     let directory = locked.create(plan.run, parts)?;
-    Ok((OnHost { root: Rc::clone(root), directory, record: None }, neighbours))
+    Ok((OnHost { root: Rc::clone(root), directory, record: None, kept: Vec::new() }, neighbours))
 }
 
 /// Decides what the run sees, does to the host what is needed for it, and writes it down for bwrap and anet-init.
@@ -108,8 +111,7 @@ pub(super) fn sandbox(
     }
     let options = options.finish();
     if !options.fit() {
-        let text = "more paths have to be protected in the opened directories than bwrap takes; name fewer or smaller ones";
-        return Err(failure(Code::BadPath, text));
+        return Err(failure(Code::BadPath, &too_many(&view, &protected)));
     }
 
     let (init_plan, decoy) = init_plan(plan, &view, &home_inside, surroundings)?;
@@ -148,6 +150,38 @@ fn survey(named: &mut Named, log: &Log) -> Vec<(PathBuf, Survey)> {
     found
 }
 
+/// Says which of the opened directories has most of what is more than bwrap takes, and where its sockets are.
+fn too_many(view: &View, protected: &[PathBuf]) -> String {
+    let escape = |path: &Path| crate::failure::escape(path.as_os_str().as_bytes());
+    let below = |root: &Path, paths: &[&Path]| paths.iter().filter(|path| path.starts_with(root)).count();
+    let kept: Vec<&Path> = protected.iter().map(PathBuf::as_path).collect();
+    let shut: Vec<&Path> = view.closed().iter().map(|closed| closed.path.as_path()).collect();
+    let worst = view
+        .named()
+        .map(|rule| (rule.dest.as_path(), below(&rule.dest, &kept), below(&rule.dest, &shut)))
+        .max_by_key(|(_, kept, shut)| kept + shut);
+    let Some((root, protected, closed)) = worst else {
+        return "more paths have to be protected than bwrap takes; open fewer".to_owned();
+    };
+    let mut text = format!(
+        "{} has more in it than bwrap takes: {protected} names to protect, {closed} to close",
+        escape(root)
+    );
+    // Sockets are what lies in one directory by the thousand.
+    let mut directories: BTreeMap<&Path, usize> = BTreeMap::new();
+    for parent in shut.iter().filter(|path| path.starts_with(root)).filter_map(|path| path.parent()) {
+        *directories.entry(parent).or_default() += 1;
+    }
+    match directories.into_iter().max_by_key(|(_, count)| *count).filter(|_| closed > protected) {
+        Some((directory, count)) => text.push_str(&format!(
+            ", of them {count} in {}, mostly sockets; remove those that nobody listens on, or name other directories",
+            escape(directory)
+        )),
+        None => text.push_str("; name the directories in it that are needed instead"),
+    }
+    text
+}
+
 /// FS-4: what stays read-only, with placeholders for what is not there.
 fn protect(
     view: &mut View,
@@ -183,12 +217,18 @@ fn make_placeholders(
     let named: Vec<PathBuf> = view.named().map(|rule| rule.dest.clone()).collect();
     record.share(&named, others)?;
     let mut kept = Vec::new();
+    let home = protected::operators_home();
     let roots: Vec<PathBuf> = view.writable().map(|rule| rule.dest.clone()).collect();
     for root in roots {
         let nothing = Survey::default();
         let survey = surveys.iter().find(|(path, _)| *path == root).map_or(&nothing, |(_, survey)| survey);
-        let found = Found::look(view, &root, survey);
-        record.watch(&found.links, &found.absent)?;
+        let found = Found::look(view, &root, survey, home.as_deref());
+        record.watch(&found.links)?;
+        for path in found.missing_files {
+            if record.make_file(&path)? {
+                kept.push(path);
+            }
+        }
         for path in found.missing {
             if record.make(&path)? {
                 kept.push(path);
@@ -278,4 +318,31 @@ fn listen_abstract(name: &[u8]) -> std::io::Result<OwnedFd> {
 
 fn out_of(what: &str, error: &dyn std::fmt::Display) -> Failure {
     failure(Code::SandboxStartFailed, &format!("the launcher is out of {what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::rules::{Access, Opened, Origin};
+
+    /// FS-4: whoever reads that there is too much learns where.
+    #[test]
+    fn too_many_paths_are_named() {
+        let open = |path: &str| {
+            let (dest, source) = (path.into(), path.into());
+            Opened { dest, source, access: Access::ReadWrite, origin: Origin::Operator }
+        };
+        let socket = |number: usize| Closed {
+            path: format!("/b/run/{number}").into(),
+            node: Node::Other,
+            masked: false,
+        };
+        let kept = [PathBuf::from("/a/.git/hooks"), "/a/.bashrc".into(), "/b/.bashrc".into()];
+        let view = View::new(vec![open("/a"), open("/b")], (0..3).map(socket).collect()).unwrap();
+        let text = too_many(&view, &kept);
+        assert!(text.starts_with("/b has") && text.contains("3 in /b/run, mostly sockets"), "{text}");
+        let view = View::new(vec![open("/a"), open("/b")], Vec::new()).unwrap();
+        let text = too_many(&view, &kept);
+        assert!(text.starts_with("/a has") && text.contains("2 names to protect, 0 to close"), "{text}");
+    }
 }

@@ -65,7 +65,7 @@ fn protected_names_stay() {
         "ln .bashrc other && echo evil > other",
     ] {
         let went = node.run(&node.here(attack));
-        assert_ne!(went.status(), Some(0), "{attack}: {}", went.output);
+        assert!(went.status().is_some_and(|status| status != 0), "{attack}: {went:?}");
         assert_eq!(names(&node.project()), before, "{attack}");
     }
     assert_eq!(fs::read_to_string(node.project().join(".bashrc")).unwrap(), "kept");
@@ -104,6 +104,48 @@ fn links_to_protected_files_stay() {
     assert_eq!(fs::read_link(node.project().join(".bashrc")).unwrap(), Path::new("dotfiles/bashrc"));
 }
 
+/// FS-4: what the operator put in the place of a link meanwhile is kept, and told of.
+#[test]
+fn what_stands_in_a_links_place_is_kept() {
+    let node = Node::start();
+    node.file("dot/config", "kept");
+    symlink("dot", node.project().join(".codex")).unwrap();
+    node.own(&node.project().join(".codex"));
+    let plan = node.here("rm .codex && mkdir -p .codex/sessions && echo x > .codex/sessions/log");
+    assert_eq!(node.run(&plan).status(), Some(0));
+    assert_eq!(fs::read_link(node.project().join(".codex")).unwrap(), Path::new("dot"));
+    let kept = node.project().join(format!(".codex.anet-kept-{}/sessions/log", plan.run));
+    assert_eq!(fs::read_to_string(kept).unwrap(), "x\n");
+}
+
+/// FS-4: in a home, the operator's own git and shells work while the run lasts, and what is started later is protected.
+#[test]
+fn a_home_goes_on_working() {
+    let node = Node::start();
+    node.file(".profile", "echo profile\n");
+    let home = node.project();
+    let went = node.run(&node.here(
+        "test -f .gitconfig && test -f .bashrc && HOME=$PWD git config --get user.name; test $? = 1 && \
+         HOME=$PWD bash -lc 'echo in'",
+    ));
+    assert_eq!((went.status(), went.output.as_str()), (Some(0), "profile\nin\n"), "{went:?}");
+    for attack in [
+        "echo evil > .gitconfig",
+        "rm -f .gitconfig",
+        "echo evil > .config/git/config",
+        "echo evil > .ssh/authorized_keys",
+        "mkdir -p .config/systemd/user && echo evil > .config/systemd/user/x.service",
+        "echo evil > .config/autostart/x.desktop",
+        "echo evil > .config/environment.d/x.conf",
+        "echo evil > .xprofile",
+        "mv .config c",
+    ] {
+        let went = node.run(&node.here(attack));
+        assert!(went.status().is_some_and(|status| status != 0), "{attack}: {went:?}");
+        assert_eq!(names(&home), [".profile"], "{attack}");
+    }
+}
+
 /// FS-4: git works in a directory whose hooks it cannot write.
 #[test]
 fn git_works_here() {
@@ -125,8 +167,15 @@ fn git_works_here() {
          git log --oneline | wc -l",
     ));
     assert_eq!((went.status(), went.output.as_str()), (Some(0), "2\n"), "{went:?}");
-    let went = node.run(&node.here("echo /tmp/evil > .git/commondir"));
-    assert!(!node.project().join(".git/commondir").exists(), "{went:?}");
+    // FS-4: what leads git elsewhere cannot be written, so that the operator's git is safe while the run lasts too.
+    for attack in ["echo /tmp/evil > .git/commondir", "echo x > .git/config.worktree", "rm -f .git/commondir"]
+    {
+        let went = node.run(&node.here(attack));
+        assert!(went.status().is_some_and(|status| status != 0), "{attack}: {went:?}");
+    }
+    for name in [".git/commondir", ".git/config.worktree"] {
+        assert!(!node.project().join(name).exists(), "{name}");
+    }
 }
 
 /// FS-4: denied and masked paths, and the precedence of the rules, in a real sandbox.
