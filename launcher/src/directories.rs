@@ -69,6 +69,8 @@ pub struct Neighbours {
     pub stale: Vec<RunDirectory>,
     /// What was done to the host for runs that live.
     pub live: Vec<Entry>,
+    /// How many placeholders of dead launchers' runs could not be removed.
+    pub left: usize,
 }
 
 impl Root {
@@ -133,7 +135,7 @@ impl Locked<'_> {
         for entries in left_by_the_dead {
             // What cannot be undone now, a network mount that is away say, is looked at again at no time: its record goes
             // with the directory. An empty directory is all that stays.
-            let _ = placeholder::sweep(&entries, &neighbours.live);
+            neighbours.left += placeholder::sweep(&entries, &neighbours.live);
         }
         Ok(neighbours)
     }
@@ -255,13 +257,16 @@ mod tests {
         Record::create(live.directory()).unwrap().make(&base.join("shared")).unwrap();
         let mut record = Record::create(dead.directory()).unwrap();
         record.make(&base.join("left")).unwrap();
+        // Longer than a name can be: not to be removed.
+        let gone = placeholder::Entry::Made { path: base.join("n".repeat(300)), device: 0, inode: 0 };
+        record.share(std::slice::from_ref(&base), &[gone]).unwrap();
         record.share(std::slice::from_ref(&base), &placeholder::read(live.directory()).unwrap()).unwrap();
         std::fs::write(dead.path().join("home/file"), "x").unwrap();
         drop((dead, record));
 
         let neighbours = root.lock().unwrap().neighbours().unwrap();
         assert_eq!(neighbours.stale.len(), 1);
-        assert_eq!(neighbours.live.len(), 2);
+        assert_eq!((neighbours.live.len(), neighbours.left), (2, 1));
         assert!(!base.join("left").exists() && base.join("shared").exists());
         for stale in neighbours.stale {
             let path = stale.path().to_owned();

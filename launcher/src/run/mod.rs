@@ -186,6 +186,9 @@ impl Run {
         }
         let (on_host, mut neighbours) = prepare::directories(&self.plan, root)?;
         stale.append(&mut neighbours.stale);
+        if neighbours.left > 0 {
+            log.line(&format!("{} placeholders of earlier runs could not be removed", neighbours.left));
+        }
         let host = self.host.insert(on_host);
         let prepared = prepare::sandbox(&self.plan, host, around, log)?;
         let sandbox = Sandbox::start(&self.plan.programs.bwrap, &prepared, stdio, around.null.as_fd());
