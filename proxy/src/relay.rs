@@ -34,6 +34,7 @@ const GRACE: Duration = Duration::from_secs(2);
 pub struct Carried {
     out: Cell<u64>,
     back: Cell<u64>,
+    refused: Cell<Option<Reason>>,
 }
 
 impl Carried {
@@ -47,6 +48,20 @@ impl Carried {
     pub fn add(&self, direction: Direction, bytes: u64) {
         let cell = self.cell(direction);
         cell.set(cell.get() + bytes);
+    }
+
+    /// Notes what the tunnel is refused for, at the moment that it is: the last words to both sides may take a while, and the
+    /// run may end before they are said. The first reason counts.
+    pub fn refuse(&self, reason: Reason) {
+        if self.refused.get().is_none() {
+            self.refused.set(Some(reason));
+        }
+    }
+
+    /// What it was refused for.
+    #[must_use]
+    pub fn refused(&self) -> Option<Reason> {
+        self.refused.get()
     }
 
     fn cell(&self, direction: Direction) -> &Cell<u64> {
@@ -123,6 +138,9 @@ pub async fn pump(
     let store = Store::Memory(Vec::new());
     let mut pump = Pump { from, to, meter, direction, carried, store, moved: 0, held: 0 };
     let end = pump.run().await.unwrap_or(End::Broken);
+    if let End::Refused(reason) = end {
+        carried.refuse(reason);
+    }
     // The receiver gets all that was granted and then an end, not a reset that would take queued bytes with it.
     let _ = rustix::net::shutdown(to, rustix::net::Shutdown::Write);
     end

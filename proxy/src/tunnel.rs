@@ -110,7 +110,7 @@ pub(crate) async fn serve<R: Reach>(run: Rc<Run>, reach: Rc<R>, client: TcpStrea
     let attempt = Attempt::new();
     let outcome = tokio::select! {
         biased;
-        () = run.closed() => Outcome::Tunnel(Reason::RunEnded),
+        () = run.closed() => Outcome::Tunnel(attempt.carried.refused().unwrap_or(Reason::RunEnded)),
         outcome = open(&run, &*reach, &client, &attempt) => outcome,
     };
     let (Outcome::Answered(reason) | Outcome::Tunnel(reason)) = outcome else { return };
@@ -353,6 +353,7 @@ impl Tunnel<'_> {
 
     /// Tells a client whose hello was refused, in its own language if it speaks TLS.
     async fn alert(&self, reason: Reason) {
+        self.carried.refuse(reason);
         if !matches!(reason, Reason::NotTls | Reason::HelloTimeout) {
             return say(self.client, &ALERT).await;
         }

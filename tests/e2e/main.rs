@@ -15,6 +15,7 @@ mod limits;
 mod prb;
 mod programs;
 mod protected;
+mod race;
 mod record;
 mod streams;
 
