@@ -2,7 +2,6 @@
 //! undone.
 
 use std::io;
-use std::path::PathBuf;
 
 use ipc_proto::launcher::{Exceeded, Failure, FromLauncher, Used};
 
@@ -72,11 +71,11 @@ impl Run {
     pub(super) fn begin_removing(&mut self, supervisor: &Supervisor, log: &Log) -> Result<(), Fatal> {
         self.tell(supervisor)?;
         self.state = State::Removing;
-        if let Some(OnHost { root, directory, record: Some(record), kept }) = &mut self.host {
+        if let Some(OnHost { root, directory, record: Some(record) }) = &self.host {
             let locked = root.lock().map_err(|failure| Fatal::Undo { text: failure.text })?;
             let others = locked.others(directory);
             let later = others.is_err();
-            *kept = put_right(record, others, &self.plan.run.to_string(), log);
+            put_right(record, others, &self.plan.run.to_string(), log);
             drop(locked);
             if later {
                 // With its lock: to the next start it is what a dead launcher left, and that has its record.
@@ -97,18 +96,10 @@ impl Run {
             }
         }
         self.removal = None;
-        if let Some(OnHost { root, directory, kept, .. }) = self.host.take() {
-            for (path, now) in kept {
-                log.line(&format!(
-                    "run {}: {} was a link and something else at the end; the link is back, and what was there is {} now",
-                    self.plan.run,
-                    path.display(),
-                    now.display()
-                ));
-            }
-            if let Err(error) = directory.remove(&root) {
-                log.line(&format!("run {}: its directory stays: {error}", self.plan.run));
-            }
+        if let Some(OnHost { root, directory, .. }) = self.host.take()
+            && let Err(error) = directory.remove(&root)
+        {
+            log.line(&format!("run {}: its directory stays: {error}", self.plan.run));
         }
         self.close(supervisor)
     }
@@ -128,13 +119,8 @@ impl Run {
 }
 
 /// Undoes what was done to the operator's directories. Where it is not known what other runs share with this one, its
-/// placeholders stay. Returns what stood in the place of a link, and what it is called now.
-fn put_right(
-    record: &Record,
-    others: io::Result<Vec<Entry>>,
-    run: &str,
-    log: &Log,
-) -> Vec<(PathBuf, PathBuf)> {
+/// placeholders stay. Says what stood in the place of a link, and what it is called now.
+fn put_right(record: &Record, others: io::Result<Vec<Entry>>, run: &str, log: &Log) {
     let others = others.unwrap_or_else(|error| {
         log.line(&format!(
             "run {run}: what other runs share with it cannot be read: {error}; its placeholders stay until the next start"
@@ -146,7 +132,13 @@ fn put_right(
     if undone.left > 0 {
         log.line(&format!("run {run}: {} of its placeholders and links could not be put right", undone.left));
     }
-    undone.kept
+    for (path, now) in undone.kept {
+        log.line(&format!(
+            "run {run}: {} was a link and something else at the end; the link is back, and what was there is {} now",
+            path.display(),
+            now.display()
+        ));
+    }
 }
 
 #[cfg(test)]

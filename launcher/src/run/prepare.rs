@@ -38,8 +38,6 @@ pub(super) struct OnHost {
     pub(super) directory: RunDirectory,
     /// What was done to the operator's directories.
     pub(super) record: Option<Record>,
-    /// What stood in the place of a link at the end, and what it is called now.
-    pub(super) kept: Vec<(PathBuf, PathBuf)>,
 }
 
 /// What bwrap and anet-init are started with.
@@ -72,7 +70,7 @@ pub(super) fn directories(plan: &LaunchPlan, root: &Rc<Root>) -> Result<(OnHost,
     let locked = root.lock()?;
     let neighbours = locked.neighbours()?;
     let directory = locked.create(plan.run, parts)?;
-    Ok((OnHost { root: Rc::clone(root), directory, record: None, kept: Vec::new() }, neighbours))
+    Ok((OnHost { root: Rc::clone(root), directory, record: None }, neighbours))
 }
 
 /// Decides what the run sees, does to the host what is needed for it, and writes it down for bwrap and anet-init.
