@@ -185,7 +185,7 @@ mod tests {
         let directory = root.lock().unwrap().create(RunId::new(1, [0; 4]), &[]).unwrap();
         let mut record = Record::create(directory.directory()).unwrap();
         // No link can say nothing.
-        record.watch(&[(base.join("link"), PathBuf::new())]).unwrap();
+        record.watch(&[(base.join("link"), "".into())]).unwrap();
         let log = Log::new(Some(fs::File::create(base.join("log")).unwrap().into()));
         put_right(&record, Ok(Vec::new()), "RUN", &log);
         let logged = fs::read_to_string(base.join("log")).unwrap();
