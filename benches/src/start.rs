@@ -105,8 +105,7 @@ pub(crate) fn print() {
     );
     match srt() {
         Some(srt) => {
-            let took =
-                median((0..10).map(|_| milliseconds(&mut Command::new(&srt).args(["true"]))).collect());
+            let took = median((0..10).map(|_| milliseconds(Command::new(&srt).args(["true"]))).collect());
             println!("| the same for srt | {:.1} × ({took:.0} ms) | |", took / bare);
         }
         None => println!("| the same for srt | not installed here | |"),

@@ -31,13 +31,27 @@ fn a_swapped_name_opens_nothing_else() {
         std::fs::create_dir_all(outside.join(directory)).expect("directory");
         person.give_work(&outside.join(directory));
     }
-    for (file, text) in [(".git/HEAD", "ref: x\n"), (".git/config", "secret of the operator"), (".git/hooks/own", "own")] {
+    for (file, text) in
+        [(".git/HEAD", "ref: x\n"), (".git/config", "secret of the operator"), (".git/hooks/own", "own")]
+    {
         person.write_work(&outside.join(file), text);
     }
     let work = work.to_str().expect("text");
     let target = format!("TARGET={}", outside.to_str().expect("text"));
-    let swapper = person
-        .anet(["run", "--quiet", "--timeout", "25s", "--work", work, "--env", &target, "--", "python3", "-c", SWAPPER]);
+    let swapper = person.anet([
+        "run",
+        "--quiet",
+        "--timeout",
+        "25s",
+        "--work",
+        work,
+        "--env",
+        &target,
+        "--",
+        "python3",
+        "-c",
+        SWAPPER,
+    ]);
     let mut swapping = swapper.spawn();
     std::thread::sleep(Duration::from_millis(500));
     let (mut started, mut refused) = (0, 0);

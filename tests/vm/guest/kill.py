@@ -6,6 +6,7 @@ WHEN: "running", or milliseconds after the start. STOPPED: another process, whic
 start.py. Prints what is left; nothing: status 0. With "nothing" for PROCESS nothing is killed, so everything has to be left.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -86,7 +87,8 @@ def main(mode, target, when, stopped=None):
     for pid, (name, _) in survivors.items():
         print("left:", pid, name, flush=True)
     for pid in ours():
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     guard.wait()
     sys.exit(1 if survivors else 0)
 

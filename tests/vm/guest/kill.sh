@@ -5,6 +5,13 @@ everybody='anet anet-supervisor anet-launcher anet-proxy bwrap anet-init'
 start_user_manager
 status 1 'the search finds what lives' python3 guest/kill.py own nothing running
 holds 'the run among it' '^left: [0-9]+ sleep$'
+for mode in own without; do
+    check "$mode: a run" python3 guest/start.py $mode anet run --record /tmp/record-$mode -- true
+done
+out=$(cat /tmp/record-own)
+lacks 'own: nothing to warn of' launcher_not_apart
+out=$(cat /tmp/record-without)
+holds 'without: the record says that the launcher is not apart' '"warnings":\["launcher_not_apart"\]'
 check 'without: limits hold' python3 guest/start.py without anet run --limit tasks=4 --limit memory=64MiB -- \
     sh -c 'grep -c . /proc/self/cgroup'
 lacks 'without: and nothing warns of them' no_cgroup_limits
