@@ -47,7 +47,9 @@ pub(super) fn files(
 ) -> Result<FilePlan, Trouble> {
     let root = directories.make_runs(identities.run)?;
     directories.make_chains()?;
-    let masked = masked(directories, identities.run);
+    let opens_nothing = work.is_none() && request.read_write.is_empty() && request.read_only.is_empty();
+    // Where nothing of the host's is opened there is nothing to close in it.
+    let masked = if opens_nothing { Vec::new() } else { masked(directories, identities.run) };
     let open = |option: &'static str, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Trouble> {
         let resolved = paths.iter().map(|path| {
             let resolved = resolve(path, option)?;
@@ -101,6 +103,9 @@ fn nearest(path: &Path) -> Option<PathBuf> {
 /// Sockets of this host's programs below an opened path: whoever connects to one has left the sandbox, since a socket with a
 /// path belongs to no network namespace. The kernel's own list has those of any depth; one that is made later is not in it.
 fn sockets(opened: &[PathBuf]) -> Result<Vec<PathBuf>, Trouble> {
+    if opened.is_empty() {
+        return Ok(Vec::new());
+    }
     let text = std::fs::read("/proc/net/unix").unwrap_or_default();
     let found: BTreeSet<PathBuf> = text
         .split(|byte| *byte == b'\n')

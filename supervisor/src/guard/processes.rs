@@ -57,28 +57,33 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     let (to_proxy, proxy_end) = Channel::<ToProxy, FromProxy>::pair().map_err(channel)?;
     let (words, word_end) = pipe_with(PipeFlags::CLOEXEC).map_err(channel_errno)?;
     let launcher_end = launcher_end.into_fd();
-    let (mut launcher, mut apart) = start_launcher(prepared, &launcher_end, true)?;
-    let mut group = None;
-    if prepared.wants_control_group {
-        // systemd moves a process that runs, and the job says whether it did.
-        let running = confirm_launcher(prepared, launcher, &launcher_end, &mut apart)?;
-        group = find_control_group(prepared, &running);
-        launcher = Launched::Running(running);
-    }
     let to_terminal = match prepared.terminal {
         Some(_) => Some(Channel::<ToTerminal, FromTerminal>::pair().map_err(channel)?),
         None => None,
     };
     let (to_terminal, terminal_end) =
         to_terminal.map_or((None, None), |(near, far)| (Some(near.into_fd()), Some(far.into_fd())));
-    let wires = Wires {
+    let mut wires = Wires {
         launcher: to_launcher.into_fd(),
         proxy: to_proxy.into_fd(),
         words: word_end,
         terminal: to_terminal,
-        job: bulk::seal(&prepared.job).map_err(|error| Trouble::new(Code::BadOption, error.to_string()))?,
+        group: None,
     };
-    let supervisor = start_supervisor(prepared, &wires, group.as_ref())?;
+    let (supervisor, launcher, mut apart);
+    if prepared.wants_control_group {
+        // systemd moves a process that runs, and the job says whether it did.
+        let (starting, is_apart) = start_launcher(prepared, &launcher_end, true)?;
+        apart = is_apart;
+        let running = confirm_launcher(prepared, starting, &launcher_end, &mut apart)?;
+        wires.group = find_control_group(prepared, &running);
+        launcher = Launched::Running(running);
+        supervisor = start_supervisor(prepared, &wires)?;
+    } else {
+        // The supervisor comes to its first word while the kernel makes the launcher's namespaces.
+        supervisor = start_supervisor(prepared, &wires)?;
+        (launcher, apart) = start_launcher(prepared, &launcher_end, true)?;
+    }
     let proxy = start_proxy(prepared, &proxy_end.into_fd())?;
     let terminal = terminal_end.map(|end| start_terminal(prepared, &end)).transpose()?;
 
@@ -90,7 +95,7 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
         others.push(("anet-terminal", confirm("anet-terminal", terminal)?));
     }
     let supervisor = confirm("anet-supervisor", supervisor)?;
-    Ok(Processes { supervisor, others, words, signals, apart, strangers, _group: group })
+    Ok(Processes { supervisor, others, words, signals, apart, strangers, _group: wires.group })
 }
 
 /// The supervisor's ends.
@@ -99,7 +104,7 @@ struct Wires {
     proxy: OwnedFd,
     words: OwnedFd,
     terminal: Option<OwnedFd>,
-    job: OwnedFd,
+    group: Option<OwnedFd>,
 }
 
 /// The launcher, before and after it is known to run.
@@ -108,17 +113,14 @@ enum Launched {
     Running(Child),
 }
 
-fn start_supervisor(
-    prepared: &Prepared,
-    wires: &Wires,
-    group: Option<&OwnedFd>,
-) -> Result<Starting, Trouble> {
+fn start_supervisor(prepared: &Prepared, wires: &Wires) -> Result<Starting, Trouble> {
+    let job = bulk::seal(&prepared.job).map_err(|error| Trouble::new(Code::BadOption, error.to_string()))?;
     let [input, output, errors] = &prepared.stdio;
     let [to_input, to_output, to_errors] = descriptors::STDIO;
     let mut given = vec![
         (wires.launcher.as_fd(), descriptors::CHANNEL),
         (prepared.log.as_fd(), descriptors::LOG),
-        (wires.job.as_fd(), descriptors::JOB),
+        (job.as_fd(), descriptors::JOB),
         (wires.proxy.as_fd(), descriptors::PROXY),
         (prepared.chain.as_fd(), descriptors::CHAIN),
         (wires.words.as_fd(), descriptors::GUARD),
@@ -131,7 +133,7 @@ fn start_supervisor(
         (prepared.record.as_ref().map(RecordFile::as_fd), descriptors::RECORD),
         (cache.map(AsFd::as_fd), descriptors::PROBE_CACHE),
         (wires.terminal.as_ref().map(AsFd::as_fd), descriptors::TERMINAL),
-        (group.map(AsFd::as_fd), descriptors::CONTROL_GROUP),
+        (wires.group.as_ref().map(AsFd::as_fd), descriptors::CONTROL_GROUP),
     ] {
         given.extend(fd.map(|fd| (fd, number)));
     }
