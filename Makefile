@@ -1,6 +1,6 @@
 # What can be made here. `make` alone says so.
 
-.PHONY: help build test lint fuzz bench check
+.PHONY: help build test lint fuzz bench check vm
 
 help:
 	@echo "make build   the release programs, in target/release"
@@ -8,6 +8,7 @@ help:
 	@echo "make test    every test, end to end against the release programs"
 	@echo "make lint    formatting, clippy, licences and bans"
 	@echo "make fuzz    each fuzz target for FUZZ_SECONDS (default 20)"
+	@echo "make vm      the programs on real Debian hosts in qemu: systemd, control groups, AppArmor (20 minutes)"
 	@echo "make bench   the table of costs that the README shows"
 
 build:
@@ -28,6 +29,9 @@ lint:
 
 fuzz:
 	fuzz/run $(or $(FUZZ_SECONDS),20)
+
+vm: build
+	tests/vm/run
 
 bench: build
 	benches/run
