@@ -82,6 +82,8 @@ impl Budget {
 /// What the supervisor may say to the guard, one byte each. There is no other word, and no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Word {
+    /// The launcher has its orders: the rest can be started beside what it does.
+    Launched,
     /// The program stopped: stop, so that the shell which started anet sees it.
     Stop,
     /// The run is under way: from now on signals are passed on.
@@ -93,6 +95,7 @@ impl Word {
     #[must_use]
     pub fn byte(self) -> u8 {
         match self {
+            Word::Launched => b'L',
             Word::Stop => b'T',
             Word::Started => b'S',
         }
@@ -102,6 +105,7 @@ impl Word {
     #[must_use]
     pub fn parse(byte: u8) -> Option<Word> {
         match byte {
+            b'L' => Some(Word::Launched),
             b'T' => Some(Word::Stop),
             b'S' => Some(Word::Started),
             _ => None,

@@ -10,6 +10,7 @@ use ipc_proto::limits::LimitName;
 use ipc_proto::proxy::{FromProxy, ToProxy};
 use ipc_proto::terminal::{FromTerminal, ToTerminal};
 use ipc_proto::{Channel, Code, bulk, descriptors};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
@@ -31,6 +32,9 @@ const HEARD: [Signal; 9] = [
     // Not passed on: heard, so that putting the terminal back never stops the guard.
     Signal::SIGTTOU,
 ];
+
+/// How long the supervisor may take to give its first orders.
+const ORDERS: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 
 /// What runs.
 #[derive(Debug)]
@@ -84,18 +88,28 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
         supervisor = start_supervisor(prepared, &wires)?;
         (launcher, apart) = start_launcher(prepared, &launcher_end, true)?;
     }
-    let proxy = start_proxy(prepared, &proxy_end.into_fd())?;
     let terminal = terminal_end.map(|end| start_terminal(prepared, &end)).transpose()?;
 
-    let mut others = vec![
-        ("anet-launcher", confirm_launcher(prepared, launcher, &launcher_end, &mut apart)?),
-        ("anet-proxy", confirm("anet-proxy", proxy)?),
-    ];
+    let launcher = confirm_launcher(prepared, launcher, &launcher_end, &mut apart)?;
+    let supervisor = confirm("anet-supervisor", supervisor)?;
+    wait_for_orders(&words, &supervisor, &launcher);
+    let proxy = start_proxy(prepared, &proxy_end.into_fd())?;
+    let mut others = vec![("anet-launcher", launcher), ("anet-proxy", confirm("anet-proxy", proxy)?)];
     if let Some(terminal) = terminal {
         others.push(("anet-terminal", confirm("anet-terminal", terminal)?));
     }
-    let supervisor = confirm("anet-supervisor", supervisor)?;
     Ok(Processes { supervisor, others, words, signals, apart, strangers, _group: wires.group })
+}
+
+/// Until the supervisor has given the launcher its orders, which is the first thing that it says; or until one of them is
+/// gone, or takes too long: then the rest is started all the same, and what is wrong shows.
+fn wait_for_orders(words: &OwnedFd, supervisor: &Child, launcher: &Child) {
+    let mut fds = [
+        PollFd::new(words, PollFlags::IN),
+        PollFd::new(&supervisor.pidfd, PollFlags::IN),
+        PollFd::new(&launcher.pidfd, PollFlags::IN),
+    ];
+    let _ = poll(&mut fds, Some(&ORDERS));
 }
 
 /// The supervisor's ends.

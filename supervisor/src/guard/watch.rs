@@ -160,6 +160,8 @@ fn hear_words(processes: &Processes, under_way: &mut bool) {
     let [byte] = byte;
     match Word::parse(byte) {
         Some(Word::Started) => *under_way = true,
+        // Heard while starting.
+        Some(Word::Launched) => {}
         Some(Word::Stop) => stop_ourselves(),
         // No such word: the supervisor is not what it was.
         None => {

@@ -101,6 +101,7 @@ impl Phase {
 /// What has been said by whom.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
+    launched: bool,
     launcher_hello: bool,
     probing: bool,
     proxy_hello: bool,
@@ -239,7 +240,17 @@ impl Foreground {
         let null = self.ends.null.as_fd();
         self.ends.launcher.send(&ToLauncher::Plan(probe.run), &[memory.as_fd()])?;
         self.ends.launcher.send(&ToLauncher::Launch(probe.run), &[null, null, null])?;
-        Ok(())
+        self.launched()
+    }
+
+    /// The guard starts the proxy now, and not before: on a small machine the two starts would wait for each other, and the
+    /// proxy is not needed until the sandbox stands.
+    fn launched(&mut self) -> Result<(), Fatal> {
+        if self.told.launched {
+            return Ok(());
+        }
+        self.told.launched = true;
+        self.word(Word::Launched)
     }
 
     /// EVI-1: admitted, with what it may use, before anything of it happens.
@@ -263,6 +274,7 @@ impl Foreground {
         self.ends
             .launcher
             .send(&ToLauncher::Launch(run), &[input.as_fd(), output.as_fd(), errors.as_fd()])?;
+        self.launched()?;
         // The disk works while bubblewrap does; nothing starts before Go.
         let admitted = self.admission();
         self.append("run.admitted", &admitted)?;
