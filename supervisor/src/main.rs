@@ -9,23 +9,11 @@ use std::process::ExitCode;
 
 use confine::manifest::Role;
 use confine::sys::inherited::take;
-use confine::sys::signal::{Signal, Signals};
+use confine::sys::signal::Signals;
 use confine::{Paths, enter};
 use ipc_proto::{Channel, Code, bulk, descriptors, job::Job};
 use supervisor::error::{STATUS_FAILED, Trouble};
-use supervisor::run::{Ends, Foreground};
-
-/// The signals that are passed on to the command.
-const PASSED_ON: [Signal; 8] = [
-    Signal::SIGHUP,
-    Signal::SIGINT,
-    Signal::SIGQUIT,
-    Signal::SIGTERM,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGTSTP,
-    Signal::SIGCONT,
-];
+use supervisor::run::{Ends, Foreground, PASSED_ON};
 
 fn main() -> ExitCode {
     let Ok(log) = take(descriptors::LOG).map(File::from) else { return ExitCode::from(STATUS_FAILED) };

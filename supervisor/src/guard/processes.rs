@@ -18,20 +18,7 @@ use super::control_group;
 use super::plan::Prepared;
 use super::record::RecordFile;
 use crate::error::Trouble;
-
-/// The signals that the guard hears as data.
-const HEARD: [Signal; 9] = [
-    Signal::SIGHUP,
-    Signal::SIGINT,
-    Signal::SIGQUIT,
-    Signal::SIGTERM,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGTSTP,
-    Signal::SIGCONT,
-    // Not passed on: heard, so that putting the terminal back never stops the guard.
-    Signal::SIGTTOU,
-];
+use crate::run::PASSED_ON;
 
 /// How long the supervisor may take to give its first orders.
 const ORDERS: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
@@ -54,7 +41,9 @@ pub(super) struct Processes {
 
 /// Starts all of them, each beside the others: what counts is when the last is ready.
 pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
-    let signals = Signals::block(&HEARD)
+    // One more is heard and not passed on: putting the terminal back never stops the guard.
+    let heard: Vec<Signal> = PASSED_ON.into_iter().chain([Signal::SIGTTOU]).collect();
+    let signals = Signals::block(&heard)
         .map_err(|errno| Trouble::new(Code::ProcessDied, format!("signals cannot be blocked ({errno})")))?;
     let strangers = super::watch::children();
     let (to_launcher, launcher_end) = Channel::<ToLauncher, FromLauncher>::pair().map_err(channel)?;

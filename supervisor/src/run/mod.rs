@@ -8,9 +8,22 @@ mod summary;
 pub use probe::{FILE_LIMIT as PROBE_FILE_LIMIT, remembered as probe_remembered};
 pub use serve::{Ends, Foreground};
 
+use confine::sys::signal::Signal;
 use ipc_proto::{ChannelError, Code};
 
 use crate::error::Trouble;
+
+/// The signals that come to anet and go on to the command: from the guard to the supervisor to the launcher.
+pub const PASSED_ON: [Signal; 8] = [
+    Signal::SIGHUP,
+    Signal::SIGINT,
+    Signal::SIGQUIT,
+    Signal::SIGTERM,
+    Signal::SIGUSR1,
+    Signal::SIGUSR2,
+    Signal::SIGTSTP,
+    Signal::SIGCONT,
+];
 
 /// Why a run cannot go on. Whatever it is, everything of the run ends with it.
 #[derive(Debug, thiserror::Error)]
