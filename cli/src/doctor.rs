@@ -29,7 +29,7 @@ pub(crate) fn perform(anet: &Anet, doctor: &Doctor) -> Result<u8, Trouble> {
         return explain_code(anet, text);
     }
     let host = Host::look();
-    let sandbox = guard::check(anet.config.as_deref(), true);
+    let sandbox = guard::check(anet.config.as_deref());
     let checks = checks(&host, &sandbox);
     let available = sandbox.is_ok();
     print(&if anet.json { document(&host, &checks, &sandbox) } else { table(&checks) })?;

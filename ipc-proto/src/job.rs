@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::codes::Code;
 use crate::host::HostName;
 use crate::ids::RunId;
-use crate::init::{NamespaceId, ProbePlan};
+use crate::init::ProbePlan;
 use crate::launcher::LaunchPlan;
 use crate::limits::Limits;
 use crate::terminal::TerminalMode;
@@ -56,8 +56,6 @@ pub struct ProbeJob {
     pub plan: ProbePlan,
     /// What the result holds for: written in front of it.
     pub key: String,
-    /// Namespaces of the guard.
-    pub outside: Vec<NamespaceId>,
 }
 
 /// How far a run may reach (BUD-1); none: not bounded by a budget.

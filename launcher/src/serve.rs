@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use confine::sys::signal::Signals;
 use ipc_proto::init::ToInit;
@@ -97,7 +97,7 @@ impl<'a> Launcher<'a> {
         let sweep = (!self.stale.is_empty() && self.is_idle()).then(Instant::now);
         let deadline = self.runs.values().filter_map(Run::deadline).chain(sweep).min();
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        match poll(&mut fds, left.map(timespec).as_ref()) {
+        match poll(&mut fds, left.and_then(|left| Timespec::try_from(left).ok()).as_ref()) {
             Ok(_) => {}
             Err(Errno::INTR) => return Ok(Vec::new()),
             Err(errno) => return Err(Fatal::System { what: "poll", errno }),
@@ -234,12 +234,5 @@ impl<'a> Launcher<'a> {
         {
             self.log.line(&format!("what an earlier run left stays: {error}"));
         }
-    }
-}
-
-fn timespec(left: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(left.subsec_nanos()),
     }
 }

@@ -162,10 +162,7 @@ impl Relay {
             Some(by) => Some(by.saturating_duration_since(Instant::now())),
             None => waits_for_turn.then_some(LOOK),
         };
-        let timeout = timeout.map(|left| Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        });
+        let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),

@@ -218,14 +218,6 @@ impl View {
         }
     }
 
-    /// Whether what is at `path` on the host is there inside too.
-    #[must_use]
-    pub fn shows_host(&self, path: &Path) -> bool {
-        let open = self.opened.iter().filter(|rule| path.starts_with(&rule.dest));
-        let open = open.max_by_key(|rule| rule.dest.components().count());
-        open.is_some_and(|rule| rule.origin != Origin::Own) && self.seen(path) != Seen::Closed
-    }
-
     /// The operator's paths that the run may write below.
     pub fn writable(&self) -> impl Iterator<Item = &Opened> {
         self.opened.iter().filter(|rule| rule.access == Access::ReadWrite && rule.origin == Origin::Operator)

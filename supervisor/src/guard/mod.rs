@@ -26,7 +26,7 @@ pub use request::{EnvOption, RunRequest, TerminalChoice, Work};
 use std::path::Path;
 
 use crate::config::{self, Config};
-use crate::error::{STATUS_FAILED, Trouble};
+use crate::error::Trouble;
 
 /// Which configuration holds, and its text (part of what a probe's result holds for).
 ///
@@ -58,21 +58,17 @@ fn warn(prepared: &plan::Prepared) {
     }
 }
 
-/// Tries the sandbox as a run would use it, cached or not (PRB-1).
+/// Tries the sandbox as a run would use it, whatever an earlier try found (PRB-1).
 ///
 /// # Errors
 /// What is wrong with this host, by its code.
-pub fn check(named: Option<&Path>, fresh: bool) -> Result<Checked, Trouble> {
-    let mut prepared = plan::prepare_check(named, fresh)?;
-    if let Some(at) = prepared.checked_before {
-        return Ok(Checked { at, cached: true });
-    }
+pub fn check(named: Option<&Path>) -> Result<Checked, Trouble> {
+    let mut prepared = plan::prepare_check(named)?;
     let log = prepared.log_memory()?;
     let processes = processes::start(&mut prepared)?;
     let status = watch::until_the_end(processes, prepared);
     if status == 0 {
-        return Ok(Checked { at: std::time::SystemTime::now(), cached: false });
+        return Ok(Checked { at: std::time::SystemTime::now() });
     }
-    debug_assert!(status == STATUS_FAILED);
     Err(probe::read_trouble(&log))
 }

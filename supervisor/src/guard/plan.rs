@@ -43,8 +43,6 @@ pub(super) struct Prepared {
     pub(super) null: OwnedFd,
     /// Open while the probe tries to reach them.
     pub(super) listeners: Option<Listeners>,
-    /// A result that still holds (`anet doctor`).
-    pub(super) checked_before: Option<SystemTime>,
     /// Memory or tasks are limited.
     pub(super) wants_control_group: bool,
 }
@@ -82,12 +80,9 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     let wants_control_group = plan.memory.is_some() || plan.tasks.is_some();
     let chains = directories.make_chains()?;
     let key = probe::key(&programs, identities.run.uid, &config_text)?;
-    let probed = probe::open(&directories, identities.run.uid, &key, false)?;
+    let probed = probe::open(&directories, identities.run.uid, &key)?;
     let record = request.record.as_deref().map(RecordFile::open).transpose()?;
-    let (probe, listeners) = match probed.valid {
-        Some(_) => (None, None),
-        None => probe_job(key, started)?,
-    };
+    let (probe, listeners) = if probed.is_valid { (None, None) } else { probe_job(key, started)? };
     let job = Job {
         run,
         started,
@@ -119,13 +114,12 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
         terminal,
         null,
         listeners,
-        checked_before: None,
         wants_control_group,
     })
 }
 
 /// Prepares the probe alone.
-pub(super) fn prepare_check(named: Option<&Path>, fresh: bool) -> Result<Prepared, Trouble> {
+pub(super) fn prepare_check(named: Option<&Path>) -> Result<Prepared, Trouble> {
     let directories = Directories::find()?;
     let (_, config_text) = configuration(&directories, named)?;
     let programs = programs::find()?;
@@ -141,7 +135,7 @@ pub(super) fn prepare_check(named: Option<&Path>, fresh: bool) -> Result<Prepare
         masked: Vec::new(),
     };
     let key = probe::key(&programs, identities.run.uid, &config_text)?;
-    let probed = probe::open(&directories, identities.run.uid, &key, fresh)?;
+    let probed = probe::open(&directories, identities.run.uid, &key)?;
     let (probe, listeners) = probe_job(key, started)?;
     let nothing =
         Purpose::Probe(ProbePlan { tcp: Vec::new(), abstract_sockets: Vec::new(), outside: Vec::new() });
@@ -177,7 +171,6 @@ pub(super) fn prepare_check(named: Option<&Path>, fresh: bool) -> Result<Prepare
         terminal: None,
         null,
         listeners,
-        checked_before: probed.valid,
         wants_control_group: false,
     })
 }
@@ -191,10 +184,9 @@ impl Prepared {
 
 fn probe_job(key: String, started: u64) -> Result<(Option<ProbeJob>, Option<Listeners>), Trouble> {
     let listeners = Listeners::open()?;
-    let outside = probe::namespaces()?;
-    let plan = listeners.plan(&outside);
+    let plan = listeners.plan(probe::namespaces()?);
     let run = RunId::new(started, chance()?);
-    Ok((Some(ProbeJob { run, plan, key, outside }), Some(listeners)))
+    Ok((Some(ProbeJob { run, plan, key }), Some(listeners)))
 }
 
 fn launch_plan(run: RunId, purpose: Purpose, files: FilePlan, programs: &Found) -> LaunchPlan {

@@ -25,8 +25,6 @@ use crate::run::{PROBE_FILE_LIMIT, probe_remembered};
 pub struct Checked {
     /// When it was tried.
     pub at: SystemTime,
-    /// The result is one of the last five minutes.
-    pub cached: bool,
 }
 
 /// The host's half.
@@ -54,11 +52,11 @@ impl Listeners {
     }
 
     /// What the sandbox tries.
-    pub(super) fn plan(&self, outside: &[NamespaceId]) -> ProbePlan {
+    pub(super) fn plan(&self, outside: Vec<NamespaceId>) -> ProbePlan {
         ProbePlan {
             tcp: self.tcp.iter().filter_map(|listener| listener.local_addr().ok()).collect(),
             abstract_sockets: vec![self.name.clone()],
-            outside: outside.to_vec(),
+            outside,
         }
     }
 }
@@ -102,12 +100,12 @@ pub(super) fn key(programs: &Found, user: u32, config: &str) -> Result<String, T
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) file: File,
-    /// When the result that still holds was got.
-    pub(super) valid: Option<SystemTime>,
+    /// Whether it holds a good result that is still one.
+    pub(super) is_valid: bool,
 }
 
 /// Opens it, and looks whether it still holds.
-pub(super) fn open(directories: &Directories, user: u32, key: &str, fresh: bool) -> Result<Kept, Trouble> {
+pub(super) fn open(directories: &Directories, user: u32, key: &str) -> Result<Kept, Trouble> {
     directories.make_chains()?;
     let path = directories.state.join(format!("probe-{user}"));
     let mut file = OpenOptions::new()
@@ -124,9 +122,9 @@ pub(super) fn open(directories: &Directories, user: u32, key: &str, fresh: bool)
         })?;
     let mut text = String::new();
     let read = (&mut file).take(PROBE_FILE_LIMIT).read_to_string(&mut text);
-    let valid = if fresh || read.is_err() { None } else { probe_remembered(&text, key, SystemTime::now()) };
+    let is_valid = read.is_ok() && probe_remembered(&text, key, SystemTime::now()).is_some();
     file.rewind().map_err(|error| system("the probe's result", &error))?;
-    Ok(Kept { file, valid })
+    Ok(Kept { file, is_valid })
 }
 
 /// Memory for the troubles of a check.

@@ -102,10 +102,7 @@ fn sleep_until_something_happens(processes: &Processes, until: Option<Instant>) 
     fds.extend(processes.others.iter().map(|(_, child)| PollFd::new(&child.pidfd, PollFlags::IN)));
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let timeout = left.map(|left| Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        });
+        let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) => break,
             Err(rustix::io::Errno::INTR) => {}
@@ -136,11 +133,8 @@ fn after_a_death(processes: &Processes, name: &'static str) -> Result<u8, Troubl
     let deadline = Instant::now() + LAST_WORDS;
     let mut fds = [PollFd::new(&processes.supervisor.pidfd, PollFlags::IN)];
     while let Some(left) = deadline.checked_duration_since(Instant::now()) {
-        let timeout = Timespec {
-            tv_sec: i64::try_from(left.as_secs()).unwrap_or(0),
-            tv_nsec: i64::from(left.subsec_nanos()),
-        };
-        match poll(&mut fds, Some(&timeout)) {
+        let timeout = Timespec::try_from(left).ok();
+        match poll(&mut fds, timeout.as_ref()) {
             Ok(0) | Err(_) => {}
             Ok(_) => return supervisor_status(&processes.supervisor),
         }

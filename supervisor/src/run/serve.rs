@@ -373,10 +373,8 @@ impl Foreground {
                 fds.push(PollFd::new(terminal, PollFlags::IN));
             }
             let timeout = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
-            let timeout = timeout.map(|left| Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: i64::from(left.subsec_nanos()),
-            });
+            // A time beyond the kernel's is no time-out.
+            let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
             match poll(&mut fds, timeout.as_ref()) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(Fatal::System { what: "waiting", errno }),
