@@ -15,6 +15,13 @@ pub const INIT_PLAN: RawFd = 4;
 /// anet-init: what becomes 0, 1 and 2 of the program, before it is started.
 pub const INIT_STDIO: [RawFd; 3] = [5, 6, 7];
 
+/// proxy, broker: what they are started for, in sealed memory (`proxy::ProxyPlan`, `broker::BrokerPlan`).
+pub const PLAN: RawFd = 5;
+/// proxy, broker: the channel between the two, if there is a broker.
+pub const DIAL: RawFd = 6;
+/// broker: the key, if there is one: a file or memory that the guard opened and never read.
+pub const KEY: RawFd = 7;
+
 /// supervisor: its job, in sealed memory (`job::Job`).
 pub const JOB: RawFd = 5;
 /// supervisor: the channel to the proxy.
@@ -33,6 +40,13 @@ pub const PROBE_CACHE: RawFd = 13;
 pub const TERMINAL: RawFd = 14;
 /// supervisor: the run's control group, if there is one (`job::Job::control_group`).
 pub const CONTROL_GROUP: RawFd = 15;
+
+/// supervisor: the channel to the broker, if there is one (`job::Job::model`).
+pub const BROKER: RawFd = 16;
+/// supervisor: the reading end of the agent's standard output, where its answer is read from it (`job::Job::answer`).
+pub const ANSWER: RawFd = 17;
+/// supervisor: where that answer is written: the operator's standard output.
+pub const OUTPUT: RawFd = 18;
 
 /// terminal: the operator's terminal, or what stands for it: where input is read, output and errors written.
 pub const OPERATOR: [RawFd; 3] = [5, 6, 7];

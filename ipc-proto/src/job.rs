@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::broker::ModelPolicy;
 use crate::codes::Code;
 use crate::host::HostName;
 use crate::ids::RunId;
@@ -9,6 +10,7 @@ use crate::init::ProbePlan;
 use crate::launcher::LaunchPlan;
 use crate::limits::Limits;
 use crate::terminal::TerminalMode;
+use crate::upstream::Upstream;
 
 /// One run in the foreground: passed in sealed memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -39,12 +41,40 @@ pub struct Job {
     pub record: bool,
     /// Whether there is a control group for the run.
     pub control_group: bool,
+    /// The model that it reaches, if it reaches one.
+    pub model: Option<ModelJob>,
+    /// How the answer is found in the agent's output; none: the output is the operator's as it is.
+    pub answer: Option<AnswerFormat>,
     /// The terminal, if there is one.
     pub terminal: Option<TerminalMode>,
     /// No summary at the end.
     pub quiet: bool,
     /// Only the probe: nothing else is started (`anet doctor`).
     pub probe_only: bool,
+}
+
+/// The model that a run reaches.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ModelJob {
+    /// What may be asked.
+    pub policy: ModelPolicy,
+    /// Of whom.
+    pub upstream: Upstream,
+}
+
+/// The form of an agent's output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum AnswerFormat {
+    /// One JSON object of claude.
+    Claude,
+    /// A line of JSON for each event of codex.
+    Codex,
+    /// A line of JSON for each event of opencode.
+    Opencode,
+    /// One JSON object of openclaw.
+    Openclaw,
+    /// The text itself.
+    Text,
 }
 
 /// A probe that comes before the run.

@@ -35,6 +35,8 @@ pub struct LaunchPlan {
     pub purpose: Purpose,
     /// Which endpoints the run has.
     pub endpoints: Endpoints,
+    /// Files that are in its home from the start.
+    pub home: Vec<HomeFile>,
     /// What it sees of the file system.
     pub files: FilePlan,
     /// Growth of its directories, in bytes, that ends it; none: not looked at.
@@ -45,6 +47,18 @@ pub struct LaunchPlan {
     pub tasks: Option<u64>,
     /// The programs that the launcher starts.
     pub programs: Programs,
+}
+
+/// The most files that a home starts with.
+pub const MAX_HOME_FILES: usize = 16;
+
+/// A file that is in the run's home from the start: an agent's configuration.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct HomeFile {
+    /// Its path below HOME: names joined by single slashes, none of them `.` or `..`.
+    pub path: CString,
+    /// What it holds.
+    pub contents: Vec<u8>,
 }
 
 /// Which endpoints exist on the run's loopback.

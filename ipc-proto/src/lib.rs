@@ -10,11 +10,13 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod broker;
 pub mod bulk;
 pub mod channel;
 mod codec;
 pub mod codes;
 pub mod descriptors;
+pub mod dial;
 mod fdpass;
 pub mod host;
 pub mod ids;
@@ -25,8 +27,10 @@ pub mod limits;
 pub mod proxy;
 pub mod terminal;
 pub mod units;
+pub mod upstream;
 
 pub use channel::{Channel, ChannelError, Message, Received};
 pub use codes::Code;
 pub use host::HostName;
 pub use ids::RunId;
+pub use upstream::Upstream;

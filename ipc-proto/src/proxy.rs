@@ -11,6 +11,7 @@ use crate::channel::Message;
 use crate::host::HostName;
 use crate::ids::RunId;
 use crate::limits::LimitName;
+use crate::upstream::Upstream;
 
 /// The most hosts in one `Hosts` message: 32 of the longest names fit into a packet.
 pub const MAX_HOSTS_A_MESSAGE: usize = 32;
@@ -23,6 +24,24 @@ pub const MAX_REPORTED_NAME: usize = 255;
 /// The bytes that are leased at once, unless less is left: large enough that a relay rarely waits (a lease of 1 MiB
 /// costs 2 % of its throughput, one of 64 KiB two thirds).
 pub const LEASE: u64 = 1024 * 1024;
+
+/// What a proxy is started with, in sealed memory.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ProxyPlan {
+    /// The model service that a broker beside it may have connections to; none: there is no broker.
+    pub upstream: Option<Upstream>,
+}
+
+/// A connection that the broker asked for.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct DialReport {
+    /// Whether it stands.
+    pub decision: Decision,
+    /// Why it does not, else [`Reason::Configured`].
+    pub reason: Reason,
+    /// What the name resolved to, at most [`MAX_ADDRESSES`]; for a standing connection the one connected to comes first.
+    pub addresses: Vec<IpAddr>,
+}
 
 /// The limits that the proxy counts; none: no such limit.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
@@ -98,6 +117,8 @@ macro_rules! reasons {
 reasons! {
     /// On the list, and everything checked held.
     Listed = "listed",
+    /// The model service of the configuration.
+    Configured = "configured",
     // The request.
     /// No HTTP/1.1 CONNECT request.
     MalformedRequest = "malformed_request",
@@ -299,6 +320,11 @@ pub enum ToProxy {
         /// How many.
         bytes: u64,
     },
+    /// Give back what of the run's lease is not used (only where `Debits::bytes_out`; answered by `Recalled`).
+    Recall {
+        /// Which run.
+        run: RunId,
+    },
     /// End everything of the run, report, and forget it.
     Close {
         /// Which run.
@@ -340,6 +366,15 @@ pub enum FromProxy {
         /// Which run.
         run: RunId,
     },
+    /// The rest of a lease, which is none of the proxy's any more.
+    Recalled {
+        /// Which run.
+        run: RunId,
+        /// Leased bytes that never left.
+        unused: u64,
+    },
+    /// The broker asked for a connection to its service.
+    Dialled(DialReport),
     /// Everything of the run has ended; what it reached, and what of its last lease was not used.
     Closed {
         /// Which run.
@@ -359,6 +394,7 @@ impl Message for ToProxy {
             ToProxy::Hosts { .. }
             | ToProxy::Destination { .. }
             | ToProxy::Lease { .. }
+            | ToProxy::Recall { .. }
             | ToProxy::Close { .. } => 0,
         }
     }
@@ -373,6 +409,8 @@ impl Message for FromProxy {
             | FromProxy::Tunnel { .. }
             | FromProxy::WantDestination { .. }
             | FromProxy::WantBytes { .. }
+            | FromProxy::Recalled { .. }
+            | FromProxy::Dialled(_)
             | FromProxy::Closed { .. } => 0,
         }
     }
