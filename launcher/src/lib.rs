@@ -12,6 +12,7 @@ pub mod directories;
 pub mod failure;
 pub mod files;
 pub mod growth;
+pub mod home;
 pub mod init;
 pub mod mounts;
 pub mod placeholder;

@@ -19,6 +19,7 @@ use crate::files::protected::{self, Found, Survey};
 use crate::files::rules::{Closed, Node, Seen, View};
 use crate::files::{self, Made, Named};
 use crate::growth::Watch;
+use crate::home;
 use crate::mounts;
 use crate::placeholder::{Entry, Record};
 use crate::system;
@@ -88,6 +89,7 @@ pub(super) fn sandbox(
     let system = system::look();
     let at = |part: &str| host.directory.path().join(part);
     let (home, temporary) = (at("home"), at("tmp"));
+    home::fill(&home, &plan.home)?;
     let work = matches!(plan.files.work, WorkDirectory::Fresh).then(|| at("work"));
     let init = Path::new(OsStr::from_bytes(plan.programs.init.as_bytes()));
     let made = Made { home: &home, temporary: &temporary, work: work.as_deref(), init };

@@ -14,6 +14,7 @@ fn run(state: State) -> Run {
         run: id,
         purpose: Purpose::Command(command),
         endpoints: Endpoints { egress: false, model: false },
+        home: Vec::new(),
         files: FilePlan {
             root: c("/nonexistent"),
             work: WorkDirectory::Fresh,

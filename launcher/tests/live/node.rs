@@ -141,6 +141,7 @@ impl Node {
                 terminal: None,
             }),
             endpoints: Endpoints { egress: false, model: false },
+            home: Vec::new(),
             files: FilePlan {
                 root: c(self.place.path().canonicalize().unwrap().join("runs")),
                 work: WorkDirectory::Fresh,
