@@ -24,6 +24,8 @@ pub mod init;
 pub mod job;
 pub mod launcher;
 pub mod limits;
+#[cfg(feature = "tokio")]
+pub mod line;
 pub mod proxy;
 pub mod terminal;
 pub mod units;
@@ -33,4 +35,6 @@ pub use channel::{Channel, ChannelError, Message, Received};
 pub use codes::Code;
 pub use host::HostName;
 pub use ids::RunId;
+#[cfg(feature = "tokio")]
+pub use line::Line;
 pub use upstream::Upstream;
