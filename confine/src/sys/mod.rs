@@ -1,6 +1,7 @@
 //! The system calls that no crate offers safely, each behind a safe function.
 #![allow(unsafe_code)]
 
+pub mod environment;
 pub mod inherited;
 pub mod key_store;
 pub mod seccomp;
