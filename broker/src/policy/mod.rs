@@ -1,1 +1,165 @@
 //! What an agent may ask of a model.
+//!
+//! Pure functions: bytes in, bytes or a refusal out; no clock, no socket, no key. A request goes down this page once:
+//! [`head`] says which question it is and keeps the headers of an allow list, [`body`] reads the JSON, checks all of it
+//! against the service's own table and writes it anew, so that what was checked is what is sent (MOD-8). What stands in no
+//! table is refused by name: services grow tools and fields that reach elsewhere every few weeks, and a list of what is
+//! forbidden would be out of date before it is released.
+
+mod anthropic;
+mod chat;
+mod check;
+mod headers;
+mod json;
+mod models;
+mod path;
+mod refusal;
+mod responses;
+mod route;
+
+#[cfg(test)]
+mod tests;
+
+pub use headers::{Betas, Headers, headers, response_headers};
+pub use json::{Object, Value};
+pub use models::models;
+pub use path::printable;
+pub use refusal::{Refusal, Rule};
+pub use route::route;
+
+/// How an agent asks its model.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interface {
+    /// Anthropic Messages.
+    Messages,
+    /// How many tokens a request to Messages would have.
+    CountTokens,
+    /// OpenAI Responses.
+    Responses,
+    /// OpenAI Chat Completions, and everything that speaks like it.
+    ChatCompletions,
+}
+
+impl Interface {
+    /// Every interface.
+    pub const ALL: &'static [Interface] =
+        &[Interface::Messages, Interface::CountTokens, Interface::Responses, Interface::ChatCompletions];
+
+    /// The path, as the agent asks for it.
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Interface::Messages => "/v1/messages",
+            Interface::CountTokens => "/v1/messages/count_tokens",
+            Interface::Responses => "/v1/responses",
+            Interface::ChatCompletions => "/v1/chat/completions",
+        }
+    }
+
+    /// Whether a service has it.
+    #[must_use]
+    pub fn is_of(self, service: Service) -> bool {
+        match service {
+            Service::Anthropic => self.is_anthropic(),
+            Service::OpenAi => !self.is_anthropic(),
+            // Gateways and local servers speak whatever their users ask for; the tables are the same for all.
+            Service::Other => true,
+        }
+    }
+
+    pub(crate) fn is_anthropic(self) -> bool {
+        match self {
+            Interface::Messages | Interface::CountTokens => true,
+            Interface::Responses | Interface::ChatCompletions => false,
+        }
+    }
+}
+
+/// Whose service is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Service {
+    /// api.anthropic.com.
+    Anthropic,
+    /// api.openai.com.
+    OpenAi,
+    /// Whatever `api_base` names.
+    Other,
+}
+
+/// What holds for every request of a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// Whose service.
+    pub service: Service,
+    /// The operator's model; it stands in every request (MOD-2).
+    pub model: String,
+    /// The most tokens that one answer may have (MOD-3): 8192 unless the operator raised it for a run of their own.
+    pub output_tokens: u64,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Route {
+    /// The model, through this interface; and whether `?beta=true` stays on the path.
+    Model(Interface, bool),
+    /// `GET /v1/models`, which [`models`] answers without asking anybody.
+    Models,
+}
+
+impl Route {
+    /// The interface, where one is asked.
+    #[must_use]
+    pub fn interface(self) -> Option<Interface> {
+        match self {
+            Route::Model(interface, _) => Some(interface),
+            Route::Models => None,
+        }
+    }
+}
+
+/// A body to be sent: its bytes were written from what was checked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Body {
+    /// One JSON object.
+    pub bytes: Vec<u8>,
+    /// Whether the answer comes as server-sent events.
+    pub stream: bool,
+}
+
+/// Judges a request before its body: which question, and the headers that go on with it (none for [`Route::Models`]).
+///
+/// An upgrade is looked for first: it stands on a GET of a path that takes POST alone, and an agent falls back to POST only
+/// when it is told 426.
+///
+/// # Errors
+/// The refusal to answer with.
+pub fn head(
+    policy: &Policy,
+    method: &http::Method,
+    path_and_query: &str,
+    given: &http::HeaderMap,
+) -> Result<(Route, Headers), Refusal> {
+    headers::no_upgrade(given)?;
+    let route = route(policy.service, method, path_and_query)?;
+    let headers = match route {
+        Route::Model(interface, _) => headers(interface, given)?,
+        Route::Models => Headers::default(),
+    };
+    Ok((route, headers))
+}
+
+/// Reads, checks and rewrites a body.
+///
+/// # Errors
+/// The refusal to answer with.
+pub fn body(interface: Interface, policy: &Policy, headers: &Headers, bytes: &[u8]) -> Result<Body, Refusal> {
+    let mut object = json::read(bytes)?;
+    match interface {
+        Interface::Messages => anthropic::messages(&mut object, policy, &headers.betas)?,
+        Interface::CountTokens => anthropic::count_tokens(&mut object, policy, &headers.betas)?,
+        Interface::Responses => responses::responses(&mut object, policy)?,
+        Interface::ChatCompletions => chat::chat_completions(&mut object, policy)?,
+    }
+    let stream = object.get("stream") == Some(&Value::Bool(true));
+    Ok(Body { bytes: json::write(object)?, stream })
+}

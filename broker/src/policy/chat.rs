@@ -1,0 +1,5 @@
+use super::json::Object;
+use super::{Policy, Refusal};
+pub(super) fn chat_completions(_b: &mut Object, _p: &Policy) -> Result<(), Refusal> {
+    Err(Refusal::plain(super::Rule::RunEnded))
+}

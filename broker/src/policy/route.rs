@@ -1,0 +1,41 @@
+//! Which question a request is (MOD-9).
+
+use http::Method;
+
+use super::{Interface, Refusal, Route, Rule, Service};
+
+/// The one query that is allowed, on the paths that know it.
+const BETA: &str = "beta=true";
+const MODELS: &str = "/v1/models";
+
+/// The question behind method and target. The target is compared as it stands: with no escape, dot, doubled or final slash
+/// undone, there is no second spelling of a path.
+///
+/// # Errors
+/// `unknown_path`, `method_not_allowed` or `query_not_allowed`.
+pub fn route(service: Service, method: &Method, path_and_query: &str) -> Result<Route, Refusal> {
+    let (path, query) = match path_and_query.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (path_and_query, None),
+    };
+    let unknown_path = || Refusal::of(Rule::UnknownPath, path);
+    let (route, wanted) = if path == MODELS {
+        (Route::Models, Method::GET)
+    } else {
+        let interface = Interface::ALL
+            .iter()
+            .copied()
+            .find(|interface| interface.path() == path && interface.is_of(service))
+            .ok_or_else(unknown_path)?;
+        (Route::Model(interface, query.is_some()), Method::POST)
+    };
+    if *method != wanted {
+        return Err(Refusal::of(Rule::MethodNotAllowed, method.as_str()));
+    }
+    let known = route.interface().is_some_and(Interface::is_anthropic);
+    match query {
+        None => Ok(route),
+        Some(BETA) if known => Ok(route),
+        Some(_) => Err(Refusal::of(Rule::QueryNotAllowed, path)),
+    }
+}
