@@ -17,6 +17,8 @@ pub struct Paths<'a> {
     pub writable: &'a [BorrowedFd<'a>],
     /// Directories (or files) to read.
     pub readable: &'a [BorrowedFd<'a>],
+    /// Ports that TCP may connect to beside the manifest's ([`Network::ConnectTcp`]); none for a role without any.
+    pub ports: &'a [u16],
     /// The process is alone in a PID namespace and a network namespace: nobody outside is within reach of its signals
     /// and abstract sockets, and a domain of scopes alone is not entered.
     pub apart: bool,

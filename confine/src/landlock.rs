@@ -58,7 +58,7 @@ pub fn restrict(domain: &Landlock, paths: &Paths<'_>) -> Result<(), Error> {
         rules = beneath(rules, paths.writable, read | creating())?;
     }
     if let Network::ConnectTcp(ports) = domain.network {
-        for port in ports {
+        for port in ports.iter().chain(paths.ports) {
             rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
         }
     }

@@ -100,7 +100,7 @@ fn landlock(domain: Landlock) -> String {
         Network::None => "no port".to_owned(),
         Network::ConnectTcp(ports) => {
             let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-            format!("TCP only to {}", ports.join(", "))
+            format!("TCP only to {} and ports named at its start", ports.join(", "))
         }
     };
     format!("{files}; {network}{}", if domain.scoped { "; scoped" } else { "" })

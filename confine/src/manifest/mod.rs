@@ -129,7 +129,7 @@ pub enum Network {
     Unrestricted,
     /// None.
     None,
-    /// Connections of TCP to these ports, and no TCP listener. UDP is not restricted.
+    /// Connections of TCP to these ports and those of [`Paths::ports`](crate::Paths), and no TCP listener. UDP is not restricted.
     ConnectTcp(&'static [u16]),
 }
 

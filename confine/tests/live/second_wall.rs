@@ -191,7 +191,7 @@ fn supervisor_opens(words: &[&str]) {
     rustix::thread::set_no_new_privs(true).unwrap();
     let (mine, other) = (File::open(base.join("mine")).unwrap(), File::open(base.join("other")).unwrap());
     let domain = privileges(Role::Supervisor).landlock.unwrap();
-    restrict(&domain, &Paths { writable: &[mine.as_fd()], readable: &[other.as_fd()], apart: false })
+    restrict(&domain, &Paths { writable: &[mine.as_fd()], readable: &[other.as_fd()], ..Paths::default() })
         .unwrap();
     answer("write mine", fs::write(base.join("mine/new"), "text"));
     answer("read other", fs::read(base.join("other/file")));
