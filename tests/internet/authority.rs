@@ -62,7 +62,7 @@ impl ResolvesServerCert for AnyName {
 }
 
 /// The TLS configuration of all servers.
-pub(super) fn server_config() -> Arc<rustls::ServerConfig> {
+pub(crate) fn server_config() -> Arc<rustls::ServerConfig> {
     static CONFIG: LazyLock<Arc<rustls::ServerConfig>> = LazyLock::new(|| {
         let builder = rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder =

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 
+pub(crate) use authority::server_config;
 pub use dns::{Answer, Dns, Query, Transport};
 pub use server::{Host, Raw, Request, Response};
 
@@ -134,6 +135,21 @@ impl Internet {
     /// A host whose connections are given to this function as they are, from the first byte.
     pub fn raw(&self, name: &str, handler: impl Fn(Raw) + Send + Sync + 'static) -> Host {
         let host = self.named(name);
+        self.world.add_raw(&host, handler);
+        host
+    }
+
+    /// The same at an IPv4 address of the caller's choice, such as a private one; it has no other.
+    pub fn raw_at(
+        &self,
+        name: &str,
+        address: Ipv4Addr,
+        handler: impl Fn(Raw) + Send + Sync + 'static,
+    ) -> Host {
+        self.dns.a(name, &[address]);
+        self.dns.set_aaaa(name, Answer::Addresses(Vec::new()));
+        // An address that no name leads to, in the place of the one that it has not.
+        let host = Host::new(name, address, Ipv6Addr::UNSPECIFIED);
         self.world.add_raw(&host, handler);
         host
     }
