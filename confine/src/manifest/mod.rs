@@ -3,6 +3,7 @@
 //!
 //! A new role is a file beside this one, a list in [`seccomp::lists`](crate::seccomp::lists), and a line in `roles!`.
 
+mod broker;
 mod describe;
 mod guard;
 mod launcher;
@@ -50,6 +51,8 @@ roles! {
     Launcher => launcher::PRIVILEGES,
     /// Connects to allowed hosts.
     Proxy => proxy::PRIVILEGES,
+    /// Speaks to the model's service. Holds the key.
+    Broker => broker::PRIVILEGES,
     /// Joins the operator's terminal to a run's pseudo-terminal.
     Terminal => terminal::PRIVILEGES,
 }

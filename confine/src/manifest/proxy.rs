@@ -37,5 +37,5 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
         descriptor(Kind::Null, "0, 1 and 2"),
     ],
     secrets: "none",
-    talks_to: &[Peer::Process(Role::Supervisor), Peer::Run, Peer::Network],
+    talks_to: &[Peer::Process(Role::Supervisor), Peer::Process(Role::Broker), Peer::Run, Peer::Network],
 };

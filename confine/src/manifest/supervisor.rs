@@ -32,11 +32,16 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
         descriptor(Kind::File, "evidence and the run's record"),
         descriptor(Kind::Directory, "time zones, state"),
         descriptor(Kind::Memory, "long values, sealed"),
-        descriptor(Kind::Listener, "a run's endpoints, on their way to the proxy"),
+        descriptor(Kind::Listener, "a run's endpoints, on their way to proxy and broker"),
         descriptor(Kind::Terminal, "a run's pseudo-terminal, on its way to the terminal process"),
         descriptor(Kind::Event, "signals"),
         descriptor(Kind::Null, "0, 1 and 2"),
     ],
     secrets: "none",
-    talks_to: &[Peer::Process(Role::Launcher), Peer::Process(Role::Proxy), Peer::Process(Role::Terminal)],
+    talks_to: &[
+        Peer::Process(Role::Launcher),
+        Peer::Process(Role::Proxy),
+        Peer::Process(Role::Broker),
+        Peer::Process(Role::Terminal),
+    ],
 };

@@ -17,13 +17,14 @@ const AARCH64: usize = 1;
 const OWN: u32 = 4711;
 
 /// The filters of an architecture.
-fn built(architecture: usize) -> [&'static Filter; 6] {
+fn built(architecture: usize) -> [&'static Filter; 7] {
     match architecture {
         X86_64 => [
             &x86_64::GUARD,
             &x86_64::SUPERVISOR,
             &x86_64::LAUNCHER,
             &x86_64::PROXY,
+            &x86_64::BROKER,
             &x86_64::TERMINAL,
             &x86_64::RUN,
         ],
@@ -32,6 +33,7 @@ fn built(architecture: usize) -> [&'static Filter; 6] {
             &aarch64::SUPERVISOR,
             &aarch64::LAUNCHER,
             &aarch64::PROXY,
+            &aarch64::BROKER,
             &aarch64::TERMINAL,
             &aarch64::RUN,
         ],

@@ -5,6 +5,7 @@ pub mod environment;
 pub mod inherited;
 pub mod key_store;
 pub mod seccomp;
+pub mod secret;
 pub mod signal;
 pub mod spawn;
 pub mod wait;

@@ -35,7 +35,7 @@ pub(crate) const CHILDREN: &[Action] = &[
     ("quick", enter_quickly),
 ];
 
-const ALLOW_LISTS: [&str; 3] = ["supervisor", "proxy", "terminal"];
+const ALLOW_LISTS: [&str; 4] = ["supervisor", "proxy", "broker", "terminal"];
 
 fn role(name: &str) -> Role {
     *Role::ALL.iter().find(|role| role.name() == name).unwrap()
@@ -144,7 +144,7 @@ fn forbidden_calls() {
             assert_eq!(told.status, Status::Killed(libc::SIGSYS), "{role} {name}: {}", told.text);
         }
     }
-    for role in ["supervisor", "terminal"] {
+    for role in ["supervisor", "broker", "terminal"] {
         assert_eq!(outcome("attack", &[role, "socket_inet"], as_a_user).status, Status::Killed(libc::SIGSYS));
     }
     // Without the filter the process lives.

@@ -3,6 +3,7 @@
 //! The processes that start nothing have lists of what they may do (all else ends them by SIGSYS); those that start
 //! programs have lists of what is refused, because a filter is inherited by whatever they start.
 
+pub mod broker;
 pub mod guard;
 pub mod launcher;
 pub mod proxy;
@@ -13,5 +14,12 @@ pub mod terminal;
 use super::rule::List;
 
 /// All of them.
-pub const ALL: &[&List] =
-    &[&guard::LIST, &supervisor::LIST, &launcher::LIST, &proxy::LIST, &terminal::LIST, &run::LIST];
+pub const ALL: &[&List] = &[
+    &guard::LIST,
+    &supervisor::LIST,
+    &launcher::LIST,
+    &proxy::LIST,
+    &broker::LIST,
+    &terminal::LIST,
+    &run::LIST,
+];

@@ -204,7 +204,7 @@ fn confined_processes_can_do_nothing_else() {
         setuid setresuid setgid setgroups prctl seccomp landlock_restrict_self unlink unlinkat rename renameat2 \
         link linkat symlink symlinkat mkdir mkdirat mknod mknodat chmod fchmodat truncate ftruncate64 socketpair \
         listen memfd_secret shmget shmat kcmp personality execve init_module reboot syslog";
-    for list in [&data::supervisor::LIST, &data::proxy::LIST, &data::terminal::LIST] {
+    for list in [&data::supervisor::LIST, &data::proxy::LIST, &data::broker::LIST, &data::terminal::LIST] {
         for name in never.split_whitespace().filter(|name| CALLS.iter().any(|call| call.name == *name)) {
             for arguments in [with(&[]), with(&[1, 2, 3]), [u64::MAX; 6]] {
                 expect(list, name, arguments, KILLED);
@@ -235,6 +235,7 @@ fn sockets_belong_to_the_proxy() {
             expect(&data::proxy::LIST, "socket", with(&[family, kind, protocol]), ALLOWED);
             expect(&data::supervisor::LIST, "socket", with(&[family, kind, protocol]), KILLED);
             expect(&data::terminal::LIST, "socket", with(&[family, kind, protocol]), KILLED);
+            expect(&data::broker::LIST, "socket", with(&[family, kind, protocol]), KILLED);
             expect(&data::guard::LIST, "socket", with(&[family, kind, protocol]), NOT_PERMITTED);
         }
     }
@@ -252,6 +253,29 @@ fn sockets_belong_to_the_proxy() {
     ];
     for (family, kind, protocol) in refused {
         expect(&data::proxy::LIST, "socket", with(&[family, kind, protocol]), KILLED);
+    }
+}
+
+/// PRV-4, MOD-1: whoever takes the broker over has the key and nowhere to carry it: no socket, no address, no file, no
+/// memory that others could open by a name or run.
+#[test]
+fn the_broker_reaches_nobody_by_itself() {
+    for name in
+        "socket connect bind listen sendmmsg pipe2 splice process_madvise getdents64 readlink".split(' ')
+    {
+        for arguments in [with(&[]), with(&[2, 1, 6]), [u64::MAX; 6]] {
+            if CALLS.iter().any(|call| call.name == name) {
+                expect(&data::broker::LIST, name, arguments, KILLED);
+            }
+        }
+    }
+    // MFD_CLOEXEC with MFD_ALLOW_SEALING, and nothing else: MFD_HUGETLB, MFD_EXEC.
+    expect(&data::broker::LIST, "memfd_create", with(&[0, 3]), ALLOWED);
+    for flags in [0, 1, 2, 7, 0x13, 3 | 1 << 26] {
+        expect(&data::broker::LIST, "memfd_create", with(&[0, flags]), KILLED);
+    }
+    for name in "accept4 recvmsg sendmsg mlock".split(' ') {
+        expect(&data::broker::LIST, name, with(&[5]), ALLOWED);
     }
 }
 
