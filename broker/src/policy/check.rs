@@ -15,30 +15,35 @@ pub(super) type Field = (&'static str, Treat);
 pub(super) enum Treat {
     /// Anything: schemas, arguments, what a tool said. Nobody acts on what is in it.
     Opaque,
-    /// Text, or null.
+    /// Text.
     Text,
-    /// Text whose content is a word that has a meaning: one of these, or null.
+    /// Text whose content is a word that has a meaning: one of these.
     OneOf(Rule, &'static [&'static str]),
-    /// True, false or null.
+    /// True or false.
     Flag,
-    /// A number or null.
+    /// A number.
     Number,
-    /// Text, number, flag or null; or a list or object of such alone.
+    /// Text, number or flag; or a list or object of such alone.
     Flat,
     /// Checked by the code that rewrites it.
     Rewritten,
     /// Harmless and of no use here: taken out.
     Dropped,
-    /// Refused by this rule. Null is what many clients write for "not there", so it is taken out.
+    /// Refused by this rule. Null and false are what many clients write for "not there":
+    /// they are taken out.
     Refused(Rule),
-    /// An object with these fields alone, or null.
+    /// An object with these fields alone.
     Object(&'static [Field]),
     /// An object whose `type` says which fields it has.
     Tagged(&'static Kinds),
-    /// A list of these, or null.
+    /// A list of these.
     Each(&'static Treat),
+    /// An object of any keys whose values are these.
+    Map(&'static Treat),
     /// Text, or something else.
     TextOr(&'static Treat),
+    /// One of these words, or something else that is no text.
+    OneOfOr(Rule, &'static [&'static str], &'static Treat),
     /// What only code can say.
     Code(fn(&mut Value, &Path<'_>) -> Result<(), Refusal>),
 }
@@ -53,6 +58,13 @@ pub(super) struct Kinds {
     pub(super) common: &'static [Field],
     /// The types, and the fields that each has besides.
     pub(super) table: &'static [(&'static str, &'static [Field])],
+    /// What a table cannot say of a type: which fields it must have.
+    pub(super) also: fn(&str, &Object, &Path<'_>) -> Result<(), Refusal>,
+}
+
+/// For [`Kinds`] that a table says everything of.
+pub(super) fn nothing_else(_: &str, _: &Object, _: &Path<'_>) -> Result<(), Refusal> {
+    Ok(())
 }
 
 /// Holds an object against the tables of its fields.
@@ -67,59 +79,74 @@ pub(super) fn object(
         match treat {
             None => Err(Refusal::of(Rule::UnknownField, &here.to_string())),
             Some(Treat::Dropped) => Ok(false),
-            Some(Treat::Refused(_)) if *value == Value::Null => Ok(false),
+            Some(Treat::Refused(_)) if matches!(value, Value::Null | Value::Bool(false)) => Ok(false),
             Some(treat) => check(value, &here, treat).map(|()| true),
         }
     })
 }
 
-/// Holds a value against its treatment.
+/// Holds a value against its treatment. Null says nothing, wherever it stands.
 pub(super) fn check(value: &mut Value, path: &Path<'_>, treat: &'static Treat) -> Result<(), Refusal> {
+    if *value == Value::Null {
+        return Ok(());
+    }
     match treat {
         Treat::Opaque | Treat::Rewritten | Treat::Dropped => Ok(()),
         Treat::Refused(rule) => Err(Refusal::of(*rule, &path.to_string())),
-        Treat::Text => match value {
-            Value::String(_) | Value::Null => Ok(()),
-            other => Err(wrong_type(other, path, "text")),
-        },
-        Treat::OneOf(rule, words) => match value {
-            Value::Null => Ok(()),
-            Value::String(word) if words.contains(&word.as_str()) => Ok(()),
-            other => Err(Refusal::of(*rule, &format!("{path} = {}", shown(other)))),
-        },
-        Treat::Flag => match value {
-            Value::Bool(_) | Value::Null => Ok(()),
-            other => Err(wrong_type(other, path, "true or false")),
-        },
-        Treat::Number => match value {
-            Value::Unsigned(_) | Value::Signed(_) | Value::Float(_) | Value::Null => Ok(()),
-            other => Err(wrong_type(other, path, "a number")),
-        },
-        Treat::Flat => flat(value, path),
-        Treat::Object(fields) => match value {
-            Value::Object(inner) => object(inner, path, &[*fields]),
-            Value::Null => Ok(()),
-            other => Err(wrong_type(other, path, "an object")),
-        },
-        Treat::Tagged(kinds) => match value {
-            Value::Object(inner) => tagged(inner, path, kinds),
-            other => Err(wrong_type(other, path, "an object")),
-        },
-        Treat::Each(inner) => match value {
-            Value::Array(values) => {
-                for (index, value) in values.iter_mut().enumerate() {
-                    check(value, &path.index(index), inner)?;
-                }
+        Treat::Text => only(value.as_str().is_some(), value, path, "text"),
+        Treat::Flag => only(matches!(value, Value::Bool(_)), value, path, "true or false"),
+        Treat::Number => only(value.is_number(), value, path, "a number"),
+        Treat::Flat => only(is_flat(value), value, path, "something without nested values"),
+        Treat::OneOf(rule, words) => {
+            if value.as_str().is_some_and(|word| words.contains(&word)) {
                 Ok(())
+            } else {
+                Err(Refusal::of(*rule, &format!("{path} = {}", shown(value))))
             }
-            Value::Null => Ok(()),
-            other => Err(wrong_type(other, path, "a list")),
+        }
+        Treat::OneOfOr(rule, words, inner) => match value.as_str() {
+            Some(word) if words.contains(&word) => Ok(()),
+            Some(_) => Err(Refusal::of(*rule, &format!("{path} = {}", shown(value)))),
+            None => check(value, path, inner),
         },
-        Treat::TextOr(inner) => match value {
-            Value::String(_) => Ok(()),
-            other => check(other, path, inner),
-        },
+        Treat::TextOr(inner) => {
+            if value.as_str().is_some() {
+                Ok(())
+            } else {
+                check(value, path, inner)
+            }
+        }
+        Treat::Object(fields) => object(an_object(value, path)?, path, &[*fields]),
+        Treat::Tagged(kinds) => tagged(an_object(value, path)?, path, kinds),
+        Treat::Map(inner) => an_object(value, path)?
+            .try_retain(|key, value| check(value, &path.key(key), inner).map(|()| true)),
+        Treat::Each(inner) => {
+            let Some(values) = value.as_array_mut() else {
+                return Err(wrong_type(value, path, "a list"));
+            };
+            values
+                .iter_mut()
+                .enumerate()
+                .try_for_each(|(index, value)| check(value, &path.index(index), inner))
+        }
         Treat::Code(code) => code(value, path),
+    }
+}
+
+fn only(fits: bool, value: &Value, path: &Path<'_>, wanted: &str) -> Result<(), Refusal> {
+    if fits { Ok(()) } else { Err(wrong_type(value, path, wanted)) }
+}
+
+fn an_object<'a>(value: &'a mut Value, path: &Path<'_>) -> Result<&'a mut Object, Refusal> {
+    match value {
+        Value::Object(object) => Ok(object),
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Unsigned(_)
+        | Value::Signed(_)
+        | Value::Float(_)
+        | Value::String(_)
+        | Value::Array(_)) => Err(wrong_type(other, path, "an object")),
     }
 }
 
@@ -127,22 +154,23 @@ pub(super) fn check(value: &mut Value, path: &Path<'_>, treat: &'static Treat) -
 fn tagged(inner: &mut Object, path: &Path<'_>, kinds: &'static Kinds) -> Result<(), Refusal> {
     let here = path.key("type");
     let kind = match inner.get("type") {
-        Some(Value::String(kind)) => Some(kind.as_str()),
-        Some(Value::Null) | None => kinds.default,
+        Some(Value::String(kind)) => Some(kind.clone()),
+        Some(Value::Null) | None => kinds.default.map(str::to_owned),
         Some(other) => return Err(wrong_type(other, &here, "text")),
     };
     let Some(kind) = kind else {
         return Err(Refusal::of(kinds.rule, &format!("{path} (without a type)")));
     };
     let Some((_, fields)) = kinds.table.iter().find(|(name, _)| *name == kind) else {
-        return Err(Refusal::of(kinds.rule, &format!("{here} = {}", shown(&Value::from(kind)))));
+        return Err(Refusal::of(kinds.rule, &format!("{here} = {}", shown(&Value::String(kind)))));
     };
     // The type itself was just found in a table.
-    object(inner, path, &[&[("type", Treat::Text)], kinds.common, fields])
+    object(inner, path, &[&[("type", Treat::Text)], kinds.common, fields])?;
+    (kinds.also)(&kind, inner, path)
 }
 
-fn flat(value: &Value, path: &Path<'_>) -> Result<(), Refusal> {
-    let scalars = match value {
+fn is_flat(value: &Value) -> bool {
+    match value {
         Value::Array(values) => values.iter().all(Value::is_scalar),
         Value::Object(object) => object.iter().all(|(_, value)| value.is_scalar()),
         Value::Null
@@ -151,8 +179,7 @@ fn flat(value: &Value, path: &Path<'_>) -> Result<(), Refusal> {
         | Value::Signed(_)
         | Value::Float(_)
         | Value::String(_) => true,
-    };
-    if scalars { Ok(()) } else { Err(wrong_type(value, path, "something without nested values")) }
+    }
 }
 
 /// A value of a type that does not belong there.
@@ -170,23 +197,35 @@ pub(super) fn capped(object: &Object, key: &str, path: &Path<'_>, cap: u64) -> R
     }
 }
 
-/// Only images that are in the request: `data:image/...`, without regard to case as URLs are read.
+/// Only an image that is in the request: `data:image/...`, its scheme in any case, as URLs are read.
 pub(super) fn inline_image(value: &mut Value, path: &Path<'_>) -> Result<(), Refusal> {
-    inline(value, path, "data:image/")
+    inline(value, path, |text| starts_with(text, "data:image/"))
 }
 
-/// Only data that is in the request.
+/// Only data that is in the request: a `data:` URL or bare base64. Some gateways take a URL in the same place.
 pub(super) fn inline_data(value: &mut Value, path: &Path<'_>) -> Result<(), Refusal> {
-    inline(value, path, "data:")
+    inline(value, path, |text| starts_with(text, "data:") || is_base64(text))
 }
 
-fn inline(value: &mut Value, path: &Path<'_>, prefix: &str) -> Result<(), Refusal> {
-    match value {
-        Value::Null => Ok(()),
-        Value::String(url) => match url.get(..prefix.len()) {
-            Some(start) if start.eq_ignore_ascii_case(prefix) => Ok(()),
-            _ => Err(Refusal::of(Rule::MediaReference, &format!("{path} = {}", shown(value)))),
-        },
-        other => Err(wrong_type(other, path, "text")),
+/// Only bare base64.
+pub(super) fn base64(value: &mut Value, path: &Path<'_>) -> Result<(), Refusal> {
+    inline(value, path, is_base64)
+}
+
+fn inline(value: &Value, path: &Path<'_>, allowed: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+    match value.as_str() {
+        Some(text) if allowed(text) => Ok(()),
+        Some(_) => Err(Refusal::of(Rule::MediaReference, &format!("{path} = {}", shown(value)))),
+        None if *value == Value::Null => Ok(()),
+        None => Err(wrong_type(value, path, "text")),
     }
+}
+
+fn starts_with(text: &str, prefix: &str) -> bool {
+    text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+}
+
+/// Letters, digits and the few signs of either alphabet: no colon and no dot, so no URL.
+fn is_base64(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=-_ \r\n".contains(&byte))
 }

@@ -2,9 +2,7 @@
 //! organisation that the agent names has no way through, under any name.
 
 use http::HeaderMap;
-use http::header::{
-    ACCEPT, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE, USER_AGENT,
-};
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE};
 
 use super::path::printable;
 use super::{Interface, Refusal, Rule};
@@ -49,7 +47,6 @@ const BETAS: &[&str] = &[
     "mid-conversation-tool-changes-2026-07-01",
     "per-turn-control-2026-07-01",
     "prompt-caching-2024-07-31",
-    "prompt-caching-scope-2026-01-05",
     "structured-outputs-2025-09-17",
     "structured-outputs-2025-11-13",
     "structured-outputs-2025-12-15",
@@ -153,7 +150,6 @@ pub fn headers(interface: Interface, given: &HeaderMap) -> Result<Headers, Refus
             headers.forward.insert(HeaderName::from_static(name), value.clone());
         }
     }
-    debug_assert!(list.contains(&ACCEPT.as_str()) && list.contains(&USER_AGENT.as_str()));
     if interface.is_anthropic() {
         headers.betas = Betas::of(&given)?;
         let kept = headers.betas.kept.join(",");

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use super::path::{printable, shown};
@@ -44,30 +44,35 @@ impl Value {
     /// The text, if it is one.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
-        match self {
-            Value::String(text) => Some(text),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Unsigned(_)
-            | Value::Signed(_)
-            | Value::Float(_)
-            | Value::Array(_)
-            | Value::Object(_) => None,
-        }
+        if let Value::String(text) = self { Some(text) } else { None }
+    }
+
+    /// The list, if it is one.
+    pub fn as_array_mut(&mut self) -> Option<&mut Vec<Value>> {
+        if let Value::Array(values) = self { Some(values) } else { None }
+    }
+
+    /// The object, if it is one.
+    #[must_use]
+    pub fn as_object(&self) -> Option<&Object> {
+        if let Value::Object(object) = self { Some(object) } else { None }
+    }
+
+    /// The object, if it is one, to be changed.
+    pub fn as_object_mut(&mut self) -> Option<&mut Object> {
+        if let Value::Object(object) = self { Some(object) } else { None }
     }
 
     /// Whether it is neither list nor object.
     #[must_use]
     pub fn is_scalar(&self) -> bool {
-        match self {
-            Value::Null
-            | Value::Bool(_)
-            | Value::Unsigned(_)
-            | Value::Signed(_)
-            | Value::Float(_)
-            | Value::String(_) => true,
-            Value::Array(_) | Value::Object(_) => false,
-        }
+        !matches!(self, Value::Array(_) | Value::Object(_))
+    }
+
+    /// Whether it is a number.
+    #[must_use]
+    pub fn is_number(&self) -> bool {
+        matches!(self, Value::Unsigned(_) | Value::Signed(_) | Value::Float(_))
     }
 }
 
@@ -186,15 +191,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Object, Refusal> {
             error.column()
         ))
     })?;
-    match value {
-        Value::Object(object) => Ok(object),
-        other @ (Value::Null
-        | Value::Bool(_)
-        | Value::Unsigned(_)
-        | Value::Signed(_)
-        | Value::Float(_)
-        | Value::String(_)
-        | Value::Array(_)) => Err(Refusal::of(Rule::JsonNotObject, &shown(&other))),
+    if let Value::Object(object) = value {
+        Ok(object)
+    } else {
+        Err(Refusal::of(Rule::JsonNotObject, &shown(&value)))
     }
 }
 

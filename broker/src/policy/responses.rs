@@ -1,5 +1,408 @@
-use super::json::Object;
-use super::{Policy, Refusal};
-pub(super) fn responses(_b: &mut Object, _p: &Policy) -> Result<(), Refusal> {
-    Err(Refusal::plain(super::Rule::RunEnded))
+//! The policy for OpenAI Responses, as of 2026-11-30: the types of openai 6.49.0 and the traffic of codex 0.171.0.
+//!
+//! What is absent is refused by name. Absent on purpose, since it runs at the service, reaches elsewhere or is kept there:
+//! web and file search, code interpreter, image generation, hosted MCP, programmatic tool calling, containers, conversations,
+//! previous responses, prompt templates, background mode, compaction, and the items of all these.
+
+use super::check::{self, Field, Kinds, Treat, capped, nothing_else};
+use super::json::{Object, Value};
+use super::path::Path;
+use super::{Policy, Refusal, Rule};
+
+static REQUEST: &[Field] = &[
+    ("model", Treat::Rewritten),
+    ("input", Treat::TextOr(&Treat::Each(&Treat::Code(item)))),
+    ("instructions", Treat::Text),
+    ("tools", Treat::Each(&Treat::Tagged(&TOOLS))),
+    ("tool_choice", Treat::OneOfOr(Rule::ToolNotAllowed, &["none", "auto", "required"], &TOOL_CHOICE)),
+    ("parallel_tool_calls", Treat::Flag),
+    ("max_output_tokens", Treat::Rewritten),
+    ("store", Treat::Rewritten),
+    ("stream", Treat::Flag),
+    (
+        "stream_options",
+        Treat::Object(&[("include_obfuscation", Treat::Flag), ("include_usage", Treat::Flag)]),
+    ),
+    ("reasoning", Treat::Object(REASONING)),
+    ("text", Treat::Object(&[("verbosity", Treat::Text), ("format", Treat::Tagged(&FORMATS))])),
+    ("include", Treat::Each(&Treat::OneOf(Rule::IncludeNotAllowed, INCLUDE))),
+    ("temperature", Treat::Number),
+    ("top_p", Treat::Number),
+    ("top_logprobs", Treat::Number),
+    ("truncation", Treat::OneOf(Rule::UnknownValue, &["auto", "disabled"])),
+    ("prompt_cache_key", Treat::Text),
+    // Says who asks, buys another speed, keeps the cache for longer, or counts calls of tools that are refused anyway.
+    ("client_metadata", Treat::Dropped),
+    ("max_tool_calls", Treat::Dropped),
+    ("metadata", Treat::Dropped),
+    ("prompt_cache_options", Treat::Dropped),
+    ("prompt_cache_retention", Treat::Dropped),
+    ("safety_identifier", Treat::Dropped),
+    ("service_tier", Treat::Dropped),
+    ("user", Treat::Dropped),
+    // Is kept at the service, or reaches elsewhere.
+    ("background", Treat::Refused(Rule::StateNotAllowed)),
+    ("conversation", Treat::Refused(Rule::StateNotAllowed)),
+    ("previous_response_id", Treat::Refused(Rule::StateNotAllowed)),
+    ("prompt", Treat::Refused(Rule::StateNotAllowed)),
+    ("context_management", Treat::Refused(Rule::FieldNotAllowed)),
+    ("moderation", Treat::Refused(Rule::FieldNotAllowed)),
+];
+
+/// What may come with an answer besides: the model's own reasoning, encrypted, so that nothing has to be stored.
+const INCLUDE: &[&str] = &["reasoning.encrypted_content", "message.output_text.logprobs"];
+
+static REASONING: &[Field] = &[
+    ("effort", Treat::Text),
+    ("summary", Treat::Text),
+    ("generate_summary", Treat::Text),
+    ("context", Treat::Text),
+    // The other one has several answers made and one chosen.
+    ("mode", Treat::OneOf(Rule::UnknownValue, &["standard"])),
+];
+
+static FORMATS: Kinds = Kinds {
+    rule: Rule::UnknownValue,
+    default: None,
+    common: &[],
+    table: &[
+        ("text", &[]),
+        ("json_object", &[]),
+        (
+            "json_schema",
+            &[
+                ("name", Treat::Text),
+                ("description", Treat::Text),
+                ("schema", Treat::Opaque),
+                ("strict", Treat::Flag),
+            ],
+        ),
+    ],
+    also: nothing_else,
+};
+
+/// Items of the conversation. An `id` names the item; what it says stands in it (see [`said`]).
+static ITEMS: Kinds = Kinds {
+    rule: Rule::ContentNotAllowed,
+    default: None,
+    common: &[("id", Treat::Text), ("status", Treat::Text), ("caller", Treat::Object(CALLER))],
+    table: &[
+        (
+            "message",
+            &[
+                ("role", Treat::OneOf(Rule::UnknownValue, &["user", "assistant", "system", "developer"])),
+                ("content", Treat::TextOr(&Treat::Each(&Treat::Tagged(&CONTENT)))),
+                ("phase", Treat::Text),
+            ],
+        ),
+        (
+            "reasoning",
+            &[
+                ("summary", Treat::Each(&Treat::Tagged(&REASONING_TEXT))),
+                ("content", Treat::Each(&Treat::Tagged(&REASONING_TEXT))),
+                ("encrypted_content", Treat::Text),
+            ],
+        ),
+        (
+            "function_call",
+            &[
+                ("call_id", Treat::Text),
+                ("name", Treat::Text),
+                ("namespace", Treat::Text),
+                ("arguments", Treat::Opaque),
+            ],
+        ),
+        ("function_call_output", OUTPUT),
+        (
+            "custom_tool_call",
+            &[
+                ("call_id", Treat::Text),
+                ("name", Treat::Text),
+                ("namespace", Treat::Text),
+                ("input", Treat::Opaque),
+            ],
+        ),
+        ("custom_tool_call_output", OUTPUT),
+        ("local_shell_call", &[("call_id", Treat::Text), ("action", Treat::Opaque)]),
+        ("local_shell_call_output", &[("call_id", Treat::Text), ("output", Treat::Text)]),
+        (
+            "shell_call",
+            &[
+                ("call_id", Treat::Text),
+                ("action", Treat::Opaque),
+                ("environment", Treat::Tagged(&ENVIRONMENTS)),
+            ],
+        ),
+        (
+            "shell_call_output",
+            &[("call_id", Treat::Text), ("output", Treat::Opaque), ("max_output_length", Treat::Number)],
+        ),
+        ("apply_patch_call", &[("call_id", Treat::Text), ("operation", Treat::Opaque)]),
+        ("apply_patch_call_output", &[("call_id", Treat::Text), ("output", Treat::Text)]),
+        (
+            "computer_call",
+            &[
+                ("call_id", Treat::Text),
+                ("action", Treat::Opaque),
+                ("actions", Treat::Opaque),
+                ("pending_safety_checks", Treat::Each(&Treat::Flat)),
+            ],
+        ),
+        (
+            "computer_call_output",
+            &[
+                ("call_id", Treat::Text),
+                ("output", Treat::Tagged(&SCREENSHOTS)),
+                ("acknowledged_safety_checks", Treat::Each(&Treat::Flat)),
+            ],
+        ),
+        (
+            "tool_search_call",
+            &[("call_id", Treat::Text), ("arguments", Treat::Opaque), ("execution", CLIENT)],
+        ),
+        (
+            "tool_search_output",
+            &[
+                ("call_id", Treat::Text),
+                ("tools", Treat::Each(&Treat::Tagged(&TOOLS))),
+                ("execution", CLIENT),
+            ],
+        ),
+        // codex in code mode: the tools stand in the first item.
+        (
+            "additional_tools",
+            &[
+                ("role", Treat::OneOf(Rule::UnknownValue, &["developer"])),
+                ("tools", Treat::Each(&Treat::Tagged(&TOOLS))),
+            ],
+        ),
+    ],
+    also: said,
+};
+
+static OUTPUT: &[Field] = &[
+    ("call_id", Treat::Text),
+    ("name", Treat::Text),
+    ("output", Treat::TextOr(&Treat::Each(&Treat::Tagged(&CONTENT)))),
+];
+
+static CONTENT: Kinds = Kinds {
+    rule: Rule::ContentNotAllowed,
+    default: None,
+    common: &[("prompt_cache_breakpoint", Treat::Flat)],
+    table: &[
+        ("input_text", &[("text", Treat::Text)]),
+        (
+            "output_text",
+            &[
+                ("text", Treat::Text),
+                ("annotations", Treat::Each(&Treat::Tagged(&ANNOTATIONS))),
+                // Numbers about an answer that was given.
+                ("logprobs", Treat::Dropped),
+            ],
+        ),
+        ("refusal", &[("refusal", Treat::Text)]),
+        (
+            "input_image",
+            &[
+                ("image_url", Treat::Code(check::inline_image)),
+                ("detail", Treat::Text),
+                ("file_id", Treat::Refused(Rule::MediaReference)),
+            ],
+        ),
+        (
+            "input_file",
+            &[
+                ("file_data", Treat::Code(check::inline_data)),
+                ("filename", Treat::Text),
+                ("detail", Treat::Text),
+                ("file_id", Treat::Refused(Rule::MediaReference)),
+                ("file_url", Treat::Refused(Rule::MediaReference)),
+            ],
+        ),
+    ],
+    also: nothing_else,
+};
+
+static SCREENSHOTS: Kinds = Kinds {
+    rule: Rule::ContentNotAllowed,
+    default: None,
+    common: &[],
+    table: &[(
+        "computer_screenshot",
+        &[("image_url", Treat::Code(check::inline_image)), ("file_id", Treat::Refused(Rule::MediaReference))],
+    )],
+    also: nothing_else,
+};
+
+/// What an answer cited: text. Those that name a file come from tools that are refused.
+static ANNOTATIONS: Kinds = Kinds {
+    rule: Rule::MediaReference,
+    default: None,
+    common: &[],
+    table: &[(
+        "url_citation",
+        &[
+            ("url", Treat::Text),
+            ("title", Treat::Text),
+            ("start_index", Treat::Number),
+            ("end_index", Treat::Number),
+        ],
+    )],
+    also: nothing_else,
+};
+
+static REASONING_TEXT: Kinds = Kinds {
+    rule: Rule::ContentNotAllowed,
+    default: None,
+    common: &[("text", Treat::Text)],
+    table: &[("summary_text", &[]), ("reasoning_text", &[]), ("text", &[])],
+    also: nothing_else,
+};
+
+/// Tools that the agent runs itself; in a namespace, and in the items that bring tools, the same ones.
+static TOOLS: Kinds = Kinds {
+    rule: Rule::ToolNotAllowed,
+    default: None,
+    common: &[
+        ("allowed_callers", Treat::Each(&Treat::OneOf(Rule::CallersNotAllowed, &["direct"]))),
+        ("description", Treat::Text),
+        ("defer_loading", Treat::Flag),
+    ],
+    table: &[
+        (
+            "function",
+            &[
+                ("name", Treat::Text),
+                ("parameters", Treat::Opaque),
+                ("output_schema", Treat::Opaque),
+                ("strict", Treat::Flag),
+            ],
+        ),
+        ("custom", &[("name", Treat::Text), ("format", Treat::Flat)]),
+        ("namespace", &[("name", Treat::Text), ("tools", Treat::Each(&Treat::Tagged(&TOOLS)))]),
+        ("local_shell", &[]),
+        ("shell", &[("environment", Treat::Tagged(&ENVIRONMENTS))]),
+        ("apply_patch", &[]),
+        ("computer", &[]),
+        (
+            "computer_use_preview",
+            &[
+                ("display_height", Treat::Number),
+                ("display_width", Treat::Number),
+                ("environment", Treat::Text),
+            ],
+        ),
+        ("tool_search", &[("execution", CLIENT), ("parameters", Treat::Opaque)]),
+    ],
+    also: at_the_agent,
+};
+
+static ENVIRONMENTS: Kinds = Kinds {
+    rule: Rule::ToolNotAllowed,
+    default: None,
+    common: &[],
+    // Skills of a local shell are names and paths on the agent's side.
+    table: &[("local", &[("skills", Treat::Each(&Treat::Flat))])],
+    also: nothing_else,
+};
+
+const CLIENT: Treat = Treat::OneOf(Rule::ToolNotAllowed, &["client"]);
+
+static CALLER: &[Field] = &[("type", Treat::OneOf(Rule::CallersNotAllowed, &["direct"]))];
+
+static TOOL_CHOICE: Treat = Treat::Tagged(&TOOL_CHOICES);
+
+static TOOL_CHOICES: Kinds = Kinds {
+    rule: Rule::ToolNotAllowed,
+    default: None,
+    common: &[],
+    table: &[
+        ("function", NAMED),
+        ("custom", NAMED),
+        ("apply_patch", &[]),
+        ("shell", &[]),
+        ("local_shell", &[]),
+        ("computer", &[]),
+        ("computer_use", &[]),
+        ("computer_use_preview", &[]),
+        ("allowed_tools", &[("mode", Treat::Text), ("tools", Treat::Each(&Treat::Tagged(&CHOSEN_TOOLS)))]),
+    ],
+    also: nothing_else,
+};
+
+static CHOSEN_TOOLS: Kinds = Kinds {
+    rule: Rule::ToolNotAllowed,
+    default: None,
+    common: &[],
+    table: &[
+        ("function", NAMED),
+        ("custom", NAMED),
+        ("namespace", NAMED),
+        ("apply_patch", &[]),
+        ("shell", &[]),
+        ("local_shell", &[]),
+        ("computer", &[]),
+        ("computer_use_preview", &[]),
+        ("tool_search", &[]),
+    ],
+    also: nothing_else,
+};
+
+static NAMED: &[Field] = &[("name", Treat::Text), ("namespace", Treat::Text)];
+
+/// An item without a type is a message, or a reference to something stored. It is told apart by its role, and then says so
+/// itself, so that the service cannot read it the other way.
+fn item(value: &mut Value, path: &Path<'_>) -> Result<(), Refusal> {
+    if let Value::Object(item) = value
+        && matches!(item.get("type"), None | Some(Value::Null))
+    {
+        if item.get("role").is_none() {
+            return Err(Refusal::of(Rule::StateNotAllowed, &format!("{path} (without type and role)")));
+        }
+        item.set("type", Value::from("message"));
+    }
+    if let Value::Object(item) = value
+        && item.get("type").and_then(Value::as_str) == Some("item_reference")
+    {
+        return Err(Refusal::of(Rule::StateNotAllowed, &path.to_string()));
+    }
+    static ITEM: Treat = Treat::Tagged(&ITEMS);
+    check::check(value, path, &ITEM)
+}
+
+/// Reasoning that has an id and does not say what was thought is looked up at the service.
+fn said(kind: &str, item: &Object, path: &Path<'_>) -> Result<(), Refusal> {
+    let given = |key| !matches!(item.get(key), None | Some(Value::Null));
+    if kind == "reasoning" && given("id") && !given("encrypted_content") && !given("content") {
+        return Err(Refusal::of(Rule::StateNotAllowed, &format!("{path} (reasoning without its content)")));
+    }
+    Ok(())
+}
+
+/// Tools that run at the service unless they are told not to.
+fn at_the_agent(kind: &str, tool: &Object, path: &Path<'_>) -> Result<(), Refusal> {
+    let field = match kind {
+        "tool_search" => "execution",
+        "shell" => "environment",
+        _ => return Ok(()),
+    };
+    match tool.get(field) {
+        None | Some(Value::Null) => {
+            Err(Refusal::of(Rule::ToolNotAllowed, &format!("{path} = {kind} without {field}")))
+        }
+        // The table has said that it is the agent's own.
+        Some(_) => Ok(()),
+    }
+}
+
+/// A question that is answered.
+pub(super) fn responses(body: &mut Object, policy: &Policy) -> Result<(), Refusal> {
+    check::object(body, &Path::ROOT, &[REQUEST])?;
+    let most =
+        capped(body, "max_output_tokens", &Path::ROOT, policy.output_tokens)?.unwrap_or(policy.output_tokens);
+    body.set("max_output_tokens", Value::Unsigned(most));
+    body.set("model", Value::String(policy.model.clone()));
+    body.set("store", Value::Bool(false));
+    Ok(())
 }
