@@ -8,4 +8,7 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::wildcard_enum_match_arm)
 )]
 
+pub mod head;
+pub mod key;
 pub mod policy;
+pub mod upstream;
