@@ -1,4 +1,5 @@
-//! Which addresses the proxy may connect to: only those of the public internet (EGR-4).
+//! Which addresses the proxy may connect to: only those of the public internet (EGR-4), and those of the model service that
+//! the operator has named (MOD-15).
 //!
 //! The table below is the whole policy. It is ours because the standard library's `is_global` is unstable and because
 //! "globally reachable" in IANA's sense is not the question: an address is refused when anything but one public host
@@ -11,7 +12,7 @@ use ipc_proto::proxy::Reason;
 
 use crate::nat64::Nat64Prefix;
 
-/// The only port that is ever connected to (EGR-3).
+/// The only port of allowed hosts (EGR-3).
 pub const HTTPS_PORT: u16 = 443;
 
 /// What an address is, by the name that the record carries.
@@ -276,44 +277,128 @@ fn v4_at(address: Ipv6Addr, first: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(u32::try_from(shifted >> 96).unwrap_or(0))
 }
 
-/// An address that was verified in this request. There is no other way to make one, and [`crate::dial`] takes nothing
-/// else: what was not verified cannot be connected to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct PublicAddr(IpAddr);
+/// Addresses in ranges of other kinds that a cloud's metadata service answers at: Alibaba's, AWS's and Google's (as of
+/// 2026-11). The tables refuse them as what their range is; where such a range is admitted they are not.
+const METADATA: &[IpAddr] = &[
+    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
+    IpAddr::V6(v6([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254])),
+    IpAddr::V6(v6([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254])),
+];
 
-impl PublicAddr {
-    /// Verifies one address; `own` answers whether it is this host's.
+/// An address that was verified in this request, with the port that it was verified for. There is no other way to make
+/// one, and [`crate::dial`] takes nothing else: what was not verified cannot be connected to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct VerifiedAddr(SocketAddr);
+
+impl VerifiedAddr {
+    /// Verifies one address of an allowed host; `own` answers whether it is this host's.
     ///
     /// # Errors
     /// What it is instead of public.
-    pub fn verify(
+    pub fn public(
         address: IpAddr,
         nat64: &[Nat64Prefix],
         own: impl FnOnce(IpAddr) -> bool,
-    ) -> Result<PublicAddr, Class> {
+    ) -> Result<VerifiedAddr, Class> {
         let class = classify(address);
         if class != Class::Public {
             return Err(class);
         }
-        if let IpAddr::V6(address) = address
-            && nat64.iter().any(|prefix| prefix.contains(address))
-        {
+        if is_translated(address, nat64) {
             return Err(Class::Nat64);
         }
-        if own(address) { Err(Class::Own) } else { Ok(PublicAddr(address)) }
+        if own(address) { Err(Class::Own) } else { Ok(VerifiedAddr(SocketAddr::new(address, HTTPS_PORT))) }
+    }
+
+    /// Verifies one address of the model service, which the operator has named. With `private` it may lie in the
+    /// operator's own networks, on this very host too, and never where a cloud's metadata or a translator answers, nor on
+    /// loopback: a name server has no say in what listens there.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub fn service(
+        address: IpAddr,
+        port: u16,
+        private: bool,
+        nat64: &[Nat64Prefix],
+        own: impl FnOnce(IpAddr) -> bool,
+    ) -> Result<VerifiedAddr, Reason> {
+        let class = classify(address);
+        let admitted = match class {
+            Class::Public => true,
+            Class::Private | Class::Cgnat => private,
+            Class::Unspecified
+            | Class::Loopback
+            | Class::LinkLocal
+            | Class::ProtocolAssignment
+            | Class::Documentation
+            | Class::Benchmarking
+            | Class::As112
+            | Class::Amt
+            | Class::SixToFour
+            | Class::Teredo
+            | Class::Multicast
+            | Class::Reserved
+            | Class::WireServer
+            | Class::V4Compatible
+            | Class::V4Mapped
+            | Class::V4Translated
+            | Class::Nat64
+            | Class::Discard
+            | Class::SegmentRouting
+            | Class::Unallocated
+            | Class::Own => false,
+        };
+        if !admitted {
+            return Err(class.reason().unwrap_or(Reason::AddressReserved));
+        }
+        if METADATA.contains(&address) {
+            return Err(Reason::AddressMetadata);
+        }
+        // 10.0.0.1 in the clothes of IPv6 is not what the operator's name server was asked for.
+        if is_embedded(address) || is_translated(address, nat64) {
+            return Err(Reason::AddressEmbedded);
+        }
+        if !private && own(address) {
+            return Err(Reason::AddressOwn);
+        }
+        Ok(VerifiedAddr(SocketAddr::new(address, port)))
+    }
+
+    /// An address of this host's loopback, for a model service that the operator has put there.
+    ///
+    /// # Errors
+    /// What it is instead.
+    pub fn loopback(address: IpAddr, port: u16) -> Result<VerifiedAddr, Class> {
+        if address.is_loopback() {
+            Ok(VerifiedAddr(SocketAddr::new(address, port)))
+        } else {
+            Err(classify(address))
+        }
     }
 
     /// The address.
     #[must_use]
     pub fn ip(self) -> IpAddr {
-        self.0
+        self.0.ip()
     }
 
-    /// The address with the only port there is.
+    /// The address with its port.
     #[must_use]
     pub fn socket(self) -> SocketAddr {
-        SocketAddr::new(self.0, HTTPS_PORT)
+        self.0
     }
+}
+
+/// Whether an address carries an IPv4 address within, by the table.
+fn is_embedded(address: IpAddr) -> bool {
+    let IpAddr::V6(address) = address else { return false };
+    V6.iter().find(|row| in_prefix(address, row.0, row.1)).is_some_and(|row| matches!(row.3, Embeds::V4At(_)))
+}
+
+fn is_translated(address: IpAddr, nat64: &[Nat64Prefix]) -> bool {
+    let IpAddr::V6(address) = address else { return false };
+    nat64.iter().any(|prefix| prefix.contains(address))
 }
 
 #[cfg(test)]
@@ -458,7 +543,7 @@ mod tests {
     fn each_refused_row_has_its_class() {
         for (text, class) in REFUSED {
             assert_eq!(classify(ip(text)), *class, "{text}");
-            assert_eq!(PublicAddr::verify(ip(text), &[], |_| false), Err(*class), "{text}");
+            assert_eq!(VerifiedAddr::public(ip(text), &[], |_| false), Err(*class), "{text}");
         }
     }
 
@@ -467,7 +552,7 @@ mod tests {
     fn public_addresses_pass() {
         for text in ALLOWED {
             assert_eq!(classify(ip(text)), Class::Public, "{text}");
-            assert_eq!(PublicAddr::verify(ip(text), &[], |_| false).map(PublicAddr::ip), Ok(ip(text)));
+            assert_eq!(VerifiedAddr::public(ip(text), &[], |_| false).map(VerifiedAddr::ip), Ok(ip(text)));
         }
     }
 
@@ -482,17 +567,82 @@ mod tests {
     /// EGR-4: the host's own address is refused though it is public.
     #[test]
     fn an_own_address_is_refused() {
-        assert_eq!(PublicAddr::verify(ip("8.8.8.8"), &[], |_| true), Err(Class::Own));
+        assert_eq!(VerifiedAddr::public(ip("8.8.8.8"), &[], |_| true), Err(Class::Own));
     }
 
     /// EGR-4: a translator's prefix looks public and is not.
     #[test]
     fn an_operators_nat64_address_is_refused() {
         let prefix = Nat64Prefix::from_answer("2a00:db8:122:344::192.0.0.170".parse().unwrap());
-        let verify = |text: &str| PublicAddr::verify(ip(text), &[prefix], |_| false);
+        let verify = |text: &str| VerifiedAddr::public(ip(text), &[prefix], |_| false);
         assert_eq!(verify("2a00:db8:122:344::10.0.0.1"), Err(Class::Nat64));
         assert!(verify("2a00:db8:122:345::10.0.0.1").is_ok());
         assert!(verify("8.8.8.8").is_ok());
+    }
+
+    /// MOD-15: with `api_base_private` the operator's own networks and addresses are admitted, at the service's port; without
+    /// it nothing but public ones.
+    #[test]
+    fn a_private_service_may_have_a_private_address() {
+        let service = |text: &str, private| VerifiedAddr::service(ip(text), 8443, private, &[], |_| true);
+        for text in
+            ["10.1.2.3", "172.16.0.1", "192.168.1.1", "100.64.0.1", "fd00::7", "8.8.8.8", "2606:4700::1"]
+        {
+            assert_eq!(
+                service(text, true).map(VerifiedAddr::socket),
+                Ok(SocketAddr::new(ip(text), 8443)),
+                "{text}"
+            );
+        }
+        for (text, reason) in [
+            ("10.1.2.3", Reason::AddressPrivate),
+            ("100.64.0.1", Reason::AddressShared),
+            ("fd00::7", Reason::AddressPrivate),
+            ("8.8.8.8", Reason::AddressOwn),
+        ] {
+            assert_eq!(service(text, false), Err(reason), "{text}");
+        }
+    }
+
+    /// MOD-15: what is never admitted: metadata, also in private ranges, link-local, multicast, loopback by a name, and
+    /// IPv4 inside IPv6 even where that IPv4 address would be admitted.
+    #[test]
+    fn a_private_service_is_never_at_these() {
+        let prefix = Nat64Prefix::from_answer("fd00:64::192.0.0.170".parse().unwrap());
+        let service = |text: &str| VerifiedAddr::service(ip(text), 443, true, &[prefix], |_| false);
+        for text in ["169.254.169.254", "fe80::1"] {
+            assert_eq!(service(text), Err(Reason::AddressLinkLocal), "{text}");
+        }
+        for text in ["100.100.100.200", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16"] {
+            assert_eq!(service(text), Err(Reason::AddressMetadata), "{text}");
+        }
+        for text in [
+            "::ffff:10.0.0.1",
+            "64:ff9b::10.0.0.1",
+            "2002:a00:1::1",
+            "::ffff:8.8.8.8",
+            "fd00:64::10.0.0.1",
+            "64:ff9b:1::1",
+        ] {
+            assert_eq!(service(text), Err(Reason::AddressEmbedded), "{text}");
+        }
+        for text in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
+            assert_eq!(service(text), Err(Reason::AddressLoopback), "{text}");
+        }
+        assert_eq!(service("224.0.0.1"), Err(Reason::AddressMulticast));
+        assert_eq!(service("0.0.0.0"), Err(Reason::AddressReserved));
+        assert!(service("fd00:65::1").is_ok());
+    }
+
+    /// MOD-15: loopback is for the operator's own word, and nothing else passes for it.
+    #[test]
+    fn loopback_is_only_loopback() {
+        for text in ["127.0.0.1", "127.9.9.9", "::1"] {
+            assert_eq!(VerifiedAddr::loopback(ip(text), 11434).map(VerifiedAddr::ip), Ok(ip(text)));
+        }
+        for text in ["10.0.0.1", "8.8.8.8", "0.0.0.0", "::", "::ffff:127.0.0.1"] {
+            assert!(VerifiedAddr::loopback(ip(text), 80).is_err(), "{text}");
+        }
     }
 
     /// Every range that a row covers is reachable: no row stands behind one that hides it, and all but the three that

@@ -10,7 +10,7 @@ use ipc_proto::proxy::Reason;
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-use crate::address::PublicAddr;
+use crate::address::VerifiedAddr;
 
 /// How long all attempts together may take.
 pub const DEADLINE: Duration = Duration::from_secs(10);
@@ -21,7 +21,7 @@ const STAGGER: Duration = Duration::from_millis(250);
 ///
 /// # Errors
 /// [`Reason::ConnectTimeout`] or [`Reason::ConnectFailed`].
-pub async fn dial(addresses: &[PublicAddr]) -> Result<(TcpStream, PublicAddr), Reason> {
+pub async fn dial(addresses: &[VerifiedAddr]) -> Result<(TcpStream, VerifiedAddr), Reason> {
     let order = interleave(addresses);
     let sockets = order.iter().map(|address| address.socket()).collect::<Vec<_>>();
     let (stream, peer) = race(&sockets).await?;
@@ -30,8 +30,8 @@ pub async fn dial(addresses: &[PublicAddr]) -> Result<(TcpStream, PublicAddr), R
 }
 
 /// The families in turn, IPv6 first (RFC 8305, section 4), each in the order of the answer.
-fn interleave(addresses: &[PublicAddr]) -> Vec<PublicAddr> {
-    let (v6, v4): (Vec<PublicAddr>, Vec<PublicAddr>) =
+fn interleave(addresses: &[VerifiedAddr]) -> Vec<VerifiedAddr> {
+    let (v6, v4): (Vec<VerifiedAddr>, Vec<VerifiedAddr>) =
         addresses.iter().partition(|address| address.ip().is_ipv6());
     let (mut v6, mut v4) = (v6.into_iter(), v4.into_iter());
     let mut order = Vec::with_capacity(addresses.len());
@@ -95,7 +95,7 @@ fn reason(error: &io::Error) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::PublicAddr;
+    use crate::address::VerifiedAddr;
 
     fn runtime() -> tokio::runtime::Runtime {
         tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -103,8 +103,8 @@ mod tests {
 
     #[test]
     fn families_take_turns() {
-        let public = |text: &str| PublicAddr::verify(text.parse().unwrap(), &[], |_| false).unwrap();
-        let given: Vec<PublicAddr> =
+        let public = |text: &str| VerifiedAddr::public(text.parse().unwrap(), &[], |_| false).unwrap();
+        let given: Vec<VerifiedAddr> =
             ["1.1.1.1", "1.0.0.1", "8.8.8.8", "2606:4700::1111"].into_iter().map(public).collect();
         let order: Vec<String> = interleave(&given).iter().map(|address| address.ip().to_string()).collect();
         assert_eq!(order, ["2606:4700::1111", "1.1.1.1", "1.0.0.1", "8.8.8.8"]);

@@ -3,7 +3,7 @@
 //! A run reaches an allowed host by asking for a tunnel. What happens to a request happens in this order, and each step
 //! is a module: [`connect`] reads the request, the list decides, [`resolve`] asks for the name, [`address`] verifies
 //! every address, [`dial`] connects to a verified one, [`client_hello`] checks whom the client really wants, [`relay`]
-//! carries the bytes. [`refusal`] says what a refused client is told.
+//! carries the bytes. [`refusal`] says what a refused client is told. [`upstream`] connects for the broker.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -16,7 +16,6 @@ pub mod client_hello;
 pub mod connect;
 pub mod dial;
 pub mod gauge;
-mod line;
 pub mod meter;
 pub mod nat64;
 pub mod own;
@@ -29,5 +28,6 @@ pub mod run;
 pub mod server_hello;
 pub mod service;
 mod tunnel;
+pub mod upstream;
 mod wait;
 mod wire;

@@ -167,6 +167,18 @@ impl Meter {
         Ok(())
     }
 
+    /// Gives back what of the leases is left; none: nothing is leased at all. Bytes on their way stay with the run, and
+    /// those that come back of them are used or given back later. The next byte asks.
+    pub fn recall(&self) -> Option<u64> {
+        let lease = self.lease.as_ref()?;
+        let unused = lease.left.replace(0);
+        // "No more" was said when whoever leases had none; now there is this again, and it may be asked for.
+        if unused > 0 && lease.supply.get() == Supply::Ended {
+            lease.supply.set(Supply::Idle);
+        }
+        Some(unused)
+    }
+
     /// Leased bytes that were not used.
     #[must_use]
     pub fn unused(&self) -> u64 {
@@ -254,6 +266,43 @@ mod tests {
         assert_eq!(meter.take(Direction::Out, 1), Grant::Refused(Reason::Budget));
     }
 
+    /// BUD-2: what is given back is gone, also from under whoever waits; a question that crosses it is answered as ever.
+    #[test]
+    fn a_recalled_lease_is_asked_for_anew() {
+        let meter = Meter::new(None, None, Some(10));
+        assert_eq!(meter.take(Direction::Out, 4), Grant::Bytes(4));
+        assert_eq!(meter.recall(), Some(6));
+        assert_eq!(meter.recall(), Some(0));
+        assert_eq!((meter.take(Direction::Out, 1), meter.spent()), (Grant::Empty, None));
+        // Two of the four on their way come back: they are still leased.
+        meter.give_back(Direction::Out, 2);
+        assert_eq!(meter.unused(), 2);
+        assert_eq!(meter.take(Direction::Out, 9), Grant::Bytes(2));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut refill = std::pin::pin!(meter.refill());
+        assert!(refill.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(meter.recall(), Some(0));
+        assert_eq!(meter.lease(3), Ok(()));
+        assert!(refill.as_mut().poll(&mut cx).is_ready());
+        assert_eq!(meter.recall(), Some(3));
+        assert_eq!(Meter::new(None, None, None).recall(), None);
+    }
+
+    /// BUD-2: after "no more" nothing is asked for, unless something was given back since.
+    #[test]
+    fn the_end_of_leases_stands_unless_some_is_given_back() {
+        let meter = Meter::new(None, None, Some(0));
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let mut refill = std::pin::pin!(meter.refill());
+        assert!(refill.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(meter.lease(0), Ok(()));
+        assert_eq!(meter.recall(), Some(0));
+        assert_eq!(meter.take(Direction::Out, 1), Grant::Refused(Reason::Budget));
+        meter.give_back(Direction::Out, 5);
+        assert_eq!(meter.recall(), Some(5));
+        assert_eq!(meter.take(Direction::Out, 1), Grant::Empty);
+    }
+
     /// LIM-1: what cannot be taken whole is not taken at all.
     #[test]
     fn all_or_nothing() {
@@ -268,10 +317,16 @@ mod tests {
     proptest! {
         /// BUD-2, LIM-1: whatever is taken and given back in whatever order, the sum never passes limit or leases.
         #[test]
-        fn never_over(limit in 0u64..1000, first in 0u64..500, steps in proptest::collection::vec((1u64..200, 0u64..200, 0u64..50), 0..60)) {
+        fn never_over(limit in 0u64..1000, first in 0u64..500, steps in proptest::collection::vec((1u64..200, 0u64..200, 0u64..50, any::<bool>()), 0..60)) {
             let meter = Meter::new(Some(limit), None, Some(first));
+            // What is left of `leased` is what was leased and not given back.
             let (mut held, mut leased) = (0u64, first);
-            for (wish, back, more) in steps {
+            for (wish, back, more, recalled) in steps {
+                if recalled {
+                    let unused = meter.recall().unwrap_or_default();
+                    leased -= unused;
+                    prop_assert_eq!((leased, meter.unused()), (held, 0));
+                }
                 match meter.take(Direction::Out, wish) {
                     Grant::Bytes(bytes) => {
                         prop_assert!(bytes >= 1 && bytes <= wish);

@@ -60,7 +60,7 @@ impl Refusal {
         let malformed = |status, what, advice| row(Some(status), "http_request_error", what, advice);
         let hello = |what, advice| row(None, "tls_protocol_error", what, advice);
         match reason {
-            Reason::Listed | Reason::RunEnded => None,
+            Reason::Listed | Reason::Configured | Reason::RunEnded => None,
             Reason::MalformedRequest => malformed(
                 400,
                 "this is no well-formed HTTP/1.1 CONNECT request",
@@ -282,7 +282,7 @@ mod tests {
     /// EGR-7: every reason but an end without refusal is told, in ASCII, beginning with `anet:`, with all blanks filled.
     #[test]
     fn every_refusal_is_a_sentence() {
-        assert_eq!(Refusal::all().count(), Reason::ALL.len() - 2);
+        assert_eq!(Refusal::all().count(), Reason::ALL.len() - 3);
         for refusal in Refusal::all() {
             for host in ["", "evil.com"] {
                 let text = refusal.sentence(&Details { host, allowed: &hosts(), limit: None });

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ipc_proto::line::Line;
 use ipc_proto::proxy::{FromProxy, MAX_HOSTS, MAX_HOSTS_A_MESSAGE, ToProxy, TunnelTotals};
 use ipc_proto::{Channel, ChannelError, HostName, Received, RunId};
 use tokio::net::TcpListener;
@@ -14,11 +15,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::gauge::Gauge;
-use crate::line::Line;
 use crate::meter::Unasked;
 use crate::reach::Reach;
 use crate::run::{Outbox, Run};
 use crate::tunnel;
+use crate::upstream::{self, Broker};
 
 /// Messages that may wait for the supervisor before whoever has the next one waits too.
 const OUTBOX: usize = 64;
@@ -30,18 +31,16 @@ const TURNED_AWAY: u64 = 32;
 /// Why the process ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The channel failed, or the supervisor broke its protocol.
+    /// A channel failed, or the supervisor or the broker broke its protocol.
     #[error(transparent)]
     Channel(#[from] ChannelError),
-    /// The runtime failed.
-    #[error("waiting for the supervisor failed ({0}); report this as a defect of anet")]
-    Wait(io::Error),
     /// A passed descriptor is no listener.
     #[error("protocol violation, supervisor to proxy: a run's listener cannot be used ({0})")]
     Listener(io::Error),
 }
 
 /// Serves until the supervisor is gone, inside a `LocalSet`. `landlock` is the level that holds for this process.
+/// A broker that is gone changes nothing for the tunnels.
 ///
 /// # Errors
 /// Whatever is not as it must be: nothing is skipped.
@@ -49,22 +48,42 @@ pub async fn serve<R: Reach + 'static>(
     channel: Channel<FromProxy, ToProxy>,
     reach: R,
     landlock: u8,
+    broker: Option<Broker>,
 ) -> Result<(), Error> {
     let line = Line::new(channel)?;
     let (outbox, inbox) = mpsc::channel(OUTBOX);
-    let mut service = Service { reach: Rc::new(reach), outbox, runs: HashMap::new(), tasks: JoinSet::new() };
+    let reach = Rc::new(reach);
+    let mut service = Service {
+        reach: Rc::clone(&reach),
+        outbox: outbox.clone(),
+        runs: HashMap::new(),
+        tasks: JoinSet::new(),
+    };
     service.tell(FromProxy::Hello { landlock }).await;
     tokio::select! {
         ended = send_all(&line, inbox) => ended,
         ended = service.listen(&line) => ended,
+        Err(error) = dial_for(broker, reach, outbox) => Err(error.into()),
     }
 }
 
+/// Ends by an error only.
+async fn dial_for<R: Reach + 'static>(
+    broker: Option<Broker>,
+    reach: Rc<R>,
+    outbox: Outbox,
+) -> Result<(), ChannelError> {
+    if let Some(broker) = broker {
+        upstream::serve(broker, reach, outbox).await?;
+    }
+    std::future::pending().await
+}
+
 /// Carries what waits to the supervisor.
-async fn send_all(line: &Line, mut inbox: mpsc::Receiver<FromProxy>) -> Result<(), Error> {
+async fn send_all(line: &Supervisor, mut inbox: mpsc::Receiver<FromProxy>) -> Result<(), Error> {
     while let Some(message) = inbox.recv().await {
-        match line.send(&message).await {
-            Err(Error::Channel(error)) if error.is_closed() => return Ok(()),
+        match line.send(&message, &[]).await {
+            Err(error) if error.is_closed() => return Ok(()),
             sent => sent?,
         }
     }
@@ -91,6 +110,9 @@ impl State {
     }
 }
 
+/// The channel to the supervisor.
+type Supervisor = Line<FromProxy, ToProxy>;
+
 struct Service<R> {
     reach: Rc<R>,
     outbox: Outbox,
@@ -99,7 +121,7 @@ struct Service<R> {
 }
 
 impl<R: Reach + 'static> Service<R> {
-    async fn listen(&mut self, line: &Line) -> Result<(), Error> {
+    async fn listen(&mut self, line: &Supervisor) -> Result<(), Error> {
         loop {
             let received = tokio::select! {
                 biased;
@@ -159,6 +181,17 @@ impl<R: Reach + 'static> Service<R> {
                 }
                 Some(State::Closing) => {}
                 Some(State::Listing(_)) | None => return Err(unexpected("the run is not open")),
+            },
+            ToProxy::Recall { run } => match self.runs.get(run) {
+                Some(State::Open(state)) => {
+                    let unused =
+                        state.meter.recall().ok_or_else(|| unexpected("nothing is leased to the run"))?;
+                    self.tell(FromProxy::Recalled { run: *run, unused }).await;
+                }
+                // Whoever closes a run has been promised what is left of its lease with its end.
+                Some(State::Listing(_) | State::Closing) | None => {
+                    return Err(unexpected("the run is not open"));
+                }
             },
             ToProxy::Close { run } => match self.runs.insert(*run, State::Closing) {
                 Some(State::Open(state)) => state.close(),

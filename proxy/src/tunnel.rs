@@ -87,8 +87,16 @@ impl Attempt {
         match Refusal::of(reason).and_then(|refusal| refusal.status) {
             Some(502 | 504) => Decision::Fail,
             // The run's end, and silence, are nobody's refusal.
-            None if matches!(reason, Reason::Listed | Reason::Idle | Reason::RunEnded) => {
-                if self.stands.get() { Decision::Allow } else { Decision::Fail }
+            None if matches!(
+                reason,
+                Reason::Listed | Reason::Configured | Reason::Idle | Reason::RunEnded
+            ) =>
+            {
+                if self.stands.get() {
+                    Decision::Allow
+                } else {
+                    Decision::Fail
+                }
             }
             Some(_) | None => Decision::Deny,
         }

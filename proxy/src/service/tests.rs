@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ipc_proto::Upstream;
 use ipc_proto::proxy::{Class, Debits, Decision, Reason, TunnelLimits, TunnelReport};
 use tokio::task::LocalSet;
 
@@ -46,6 +47,10 @@ impl Reach for Loopback {
         let stream = tokio::net::TcpStream::connect(self.host).await.unwrap();
         Ok(Reached { stream, addresses })
     }
+
+    async fn reach_service(&self, service: &Upstream) -> Result<Reached, Unreached> {
+        self.reach(&service.host().to_string().parse().unwrap()).await
+    }
 }
 
 /// The proxy in a thread of its own, with everybody around it.
@@ -65,13 +70,20 @@ struct Terms {
 }
 
 fn bare(unreachable: Option<Reason>) -> (Supervisor, StdListener, JoinHandle<Ended>) {
+    beside(unreachable, None)
+}
+
+fn beside(
+    unreachable: Option<Reason>,
+    broker: Option<Broker>,
+) -> (Supervisor, StdListener, JoinHandle<Ended>) {
     let (supervisor, proxy) = Supervisor::pair().unwrap();
     let host = StdListener::bind("127.0.0.1:0").unwrap();
     let address = host.local_addr().unwrap();
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let reached = Rc::new(Loopback { host: address, result: unreachable, reached: Cell::new(0) });
-        let ended = runtime.block_on(LocalSet::new().run_until(serve(proxy, Rc::clone(&reached), 7)));
+        let ended = runtime.block_on(LocalSet::new().run_until(serve(proxy, Rc::clone(&reached), 7, broker)));
         (ended, reached.reached.get())
     });
     (supervisor, host, thread)
@@ -80,6 +92,10 @@ fn bare(unreachable: Option<Reason>) -> (Supervisor, StdListener, JoinHandle<End
 impl Reach for Rc<Loopback> {
     async fn reach(&self, host: &HostName) -> Result<Reached, Unreached> {
         (**self).reach(host).await
+    }
+
+    async fn reach_service(&self, service: &Upstream) -> Result<Reached, Unreached> {
+        (**self).reach_service(service).await
     }
 }
 
@@ -577,6 +593,30 @@ fn an_unused_lease_is_returned() {
     assert_eq!((totals.sent, unused), (hello().len() as u64 + 1000, 99_000 - hello().len() as u64));
 }
 
+/// BUD-2: what of a lease is not used can be called back while the run goes on; what went out stays out, and the next
+/// byte asks.
+#[test]
+fn an_unused_lease_can_be_called_back() {
+    let debits = Debits { destinations: false, bytes_out: Some(100_000) };
+    let anet = Stage::open(Terms { debits, ..Terms::default() });
+    let (mut client, mut server) = anet.shaken();
+    anet.report();
+    client.write_all(&[1; 1000]).unwrap();
+    expect(&mut server, &[1; 1000]);
+    anet.tell(ToProxy::Recall { run: anet.run });
+    let FromProxy::Recalled { unused, .. } = anet.next() else { panic!() };
+    assert_eq!(unused, 99_000 - hello().len() as u64);
+    client.write_all(&[2; 7]).unwrap();
+    assert!(matches!(anet.next(), FromProxy::WantBytes { .. }));
+    // The two cross: nothing is left, and the question stands.
+    anet.tell(ToProxy::Recall { run: anet.run });
+    assert!(matches!(anet.next(), FromProxy::Recalled { unused: 0, .. }));
+    anet.tell(ToProxy::Lease { run: anet.run, bytes: 10 });
+    expect(&mut server, &[2; 7]);
+    let (_, totals, unused, _) = anet.close();
+    assert_eq!((totals.sent, unused), (hello().len() as u64 + 1007, 3));
+}
+
 /// BUD-2: a destination is debited before it is looked up; without a debit nothing is.
 #[test]
 fn destinations_are_debited_first() {
@@ -715,6 +755,8 @@ fn unexpected_messages_end_the_process() {
         ("hosts when open", vec![open(0), ToProxy::Hosts { run, hosts: hosts(1) }]),
         ("unasked lease", vec![open(0), ToProxy::Lease { run, bytes: 1 }]),
         ("unasked destination", vec![open(0), ToProxy::Destination { run, attempt: 1, granted: true }]),
+        ("recall", vec![ToProxy::Recall { run }]),
+        ("recall of nothing", vec![open(0), ToProxy::Recall { run }]),
         ("close twice", vec![open(0), ToProxy::Close { run }, ToProxy::Close { run }]),
     ];
     for (name, messages) in cases {
