@@ -44,7 +44,7 @@ pub struct Job {
     /// The model that it reaches, if it reaches one.
     pub model: Option<ModelJob>,
     /// How the answer is found in the agent's output; none: the output is the operator's as it is.
-    pub answer: Option<AnswerFormat>,
+    pub answer: Option<AnswerJob>,
     /// The terminal, if there is one.
     pub terminal: Option<TerminalMode>,
     /// No summary at the end.
@@ -62,18 +62,27 @@ pub struct ModelJob {
     pub upstream: Upstream,
 }
 
+/// An answer that is read from the agent's output and written to the operator's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AnswerJob {
+    /// How it is found.
+    pub format: AnswerFormat,
+    /// It is written to a terminal, which must not be steered by it.
+    pub to_terminal: bool,
+}
+
 /// The form of an agent's output.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum AnswerFormat {
-    /// One JSON object of claude.
+    /// `claude --output-format json`: one object.
     Claude,
-    /// A line of JSON for each event of codex.
+    /// `codex exec --json`: an event a line.
     Codex,
-    /// A line of JSON for each event of opencode.
+    /// `opencode run --format json`: an event a line.
     Opencode,
-    /// One JSON object of openclaw.
+    /// `openclaw agent exec --json`: one object.
     Openclaw,
-    /// The text itself.
+    /// All of it is the answer.
     Text,
 }
 

@@ -31,11 +31,27 @@ impl Dimension {
     }
 }
 
+/// What becomes of a model request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Debit {
+    /// It is debited.
+    Granted,
+    /// It is not, and the run ends.
+    Refused,
+    /// Not yet: the proxy holds bytes that it may not need. They are called back first, since an unused lease exhausts
+    /// nothing (BUD-2); then it is asked again.
+    AfterRecall,
+}
+
 /// The ledger of one run.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     budget: Budget,
     destinations: BTreeSet<HostName>,
+    /// The model's service was reached: one destination, however it is called.
+    model: bool,
+    /// The proxy holds a lease of which some may come back.
+    lent: bool,
     /// Granted and not given back, in bytes.
     leased: u64,
     exhausted: Option<Dimension>,
@@ -45,7 +61,14 @@ impl Ledger {
     /// A run that has spent nothing.
     #[must_use]
     pub fn new(budget: Budget) -> Ledger {
-        Ledger { budget, destinations: BTreeSet::new(), leased: 0, exhausted: None }
+        Ledger {
+            budget,
+            destinations: BTreeSet::new(),
+            model: false,
+            lent: false,
+            leased: 0,
+            exhausted: None,
+        }
     }
 
     /// Debits a destination; one that was debited before costs nothing. False: it is not granted, and the run ends.
@@ -56,12 +79,35 @@ impl Ledger {
         if self.destinations.contains(host) {
             return true;
         }
-        if self.budget.destinations.is_some_and(|limit| self.destinations.len() as u64 >= limit) {
+        if self.budget.destinations.is_some_and(|limit| self.destinations() >= limit) {
             self.exhausted = Some(Dimension::Destinations);
             return false;
         }
         self.destinations.insert(host.clone());
         true
+    }
+
+    /// Debits one request to the model: its service as a destination, and every byte that is about to leave.
+    pub fn request(&mut self, bytes: u64) -> Debit {
+        if self.exhausted.is_some() {
+            return Debit::Refused;
+        }
+        if !self.model && self.budget.destinations.is_some_and(|limit| self.destinations() >= limit) {
+            self.exhausted = Some(Dimension::Destinations);
+            return Debit::Refused;
+        }
+        if let Some(limit) = self.budget.bytes_out {
+            if bytes > limit.saturating_sub(self.leased) {
+                if self.lent {
+                    return Debit::AfterRecall;
+                }
+                self.exhausted = Some(Dimension::BytesOut);
+                return Debit::Refused;
+            }
+            self.leased += bytes;
+        }
+        self.model = true;
+        Debit::Granted
     }
 
     /// Leases bytes that are about to leave, as many as are given at once and still left. None: bytes are not bounded.
@@ -76,6 +122,7 @@ impl Ledger {
             self.exhausted = Some(Dimension::BytesOut);
         }
         self.leased = self.leased.saturating_add(grant);
+        self.lent = grant > 0;
         Some(grant)
     }
 
@@ -84,6 +131,7 @@ impl Ledger {
         let limit = self.budget.bytes_out?;
         let grant = LEASE.min(limit);
         self.leased = grant;
+        self.lent = grant > 0;
         Some(grant)
     }
 
@@ -92,6 +140,7 @@ impl Ledger {
         match self.leased.checked_sub(unused) {
             Some(left) => {
                 self.leased = left;
+                self.lent = false;
                 true
             }
             None => false,
@@ -112,7 +161,7 @@ impl Ledger {
     /// Debited destinations.
     #[must_use]
     pub fn destinations(&self) -> u64 {
-        self.destinations.len() as u64
+        self.destinations.len() as u64 + u64::from(self.model)
     }
 
     /// Bytes leased and not given back.
@@ -168,6 +217,23 @@ mod tests {
         assert_eq!(ledger.exhausted(), Some(Dimension::Destinations));
         assert!(!ledger.destination(&host(1)), "nothing is granted after the end");
         assert_eq!(ledger.lease(), None, "bytes are not bounded");
+    }
+
+    /// BUD-1, BUD-2: model requests debit too, to the byte, and what the proxy holds unused is called back first.
+    #[test]
+    fn requests_debit_to_the_byte() {
+        let mut ledger = Ledger::new(Budget { destinations: Some(1), bytes_out: Some(100), window: None });
+        assert_eq!(ledger.first_lease(), Some(100));
+        assert_eq!(ledger.request(60), Debit::AfterRecall);
+        assert!(ledger.give_back(90));
+        assert_eq!((ledger.request(60), ledger.request(30)), (Debit::Granted, Debit::Granted));
+        assert_eq!((ledger.bytes_out(), ledger.destinations()), (100, 1));
+        assert!(!ledger.destination(&host(1)), "the service is a destination");
+        let mut ledger = Ledger::new(Budget { destinations: None, bytes_out: Some(100), window: None });
+        assert_eq!(ledger.request(100), Debit::Granted);
+        assert_eq!(ledger.request(1), Debit::Refused);
+        assert_eq!(ledger.exhausted(), Some(Dimension::BytesOut));
+        assert_eq!(ledger.request(0), Debit::Refused, "nothing is granted after the end");
     }
 
     /// BUD-2: unused bytes come back, more than was leased does not.

@@ -6,11 +6,14 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod agents;
 pub mod chain;
 pub mod config;
+pub mod credentials;
 pub mod error;
 pub mod explain;
 pub mod guard;
 pub mod ledger;
+pub mod models;
 pub mod record;
 pub mod run;

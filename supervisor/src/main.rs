@@ -46,6 +46,12 @@ fn start(log: std::io::Result<File>) -> Result<Foreground, Trouble> {
     let ends = Ends {
         launcher: Channel::from_fd(fd(descriptors::CHANNEL)?).map_err(|error| broken(error.to_string()))?,
         proxy: Channel::from_fd(fd(descriptors::PROXY)?).map_err(|error| broken(error.to_string()))?,
+        broker: (optional(job.model.is_some(), descriptors::BROKER)?.map(Channel::from_fd).transpose())
+            .map_err(|error| broken(error.to_string()))?,
+        answer: match job.answer {
+            Some(_) => Some((File::from(fd(descriptors::ANSWER)?), File::from(fd(descriptors::OUTPUT)?))),
+            None => None,
+        },
         terminal: (terminal.map(Channel::from_fd).transpose()).map_err(|error| broken(error.to_string()))?,
         chain: File::from(fd(descriptors::CHAIN)?),
         guard: File::from(fd(descriptors::GUARD)?),

@@ -19,11 +19,16 @@ fn main() {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap()).collect();
     if let ["child", action, rest @ ..] = &words[1..] {
-        let actions = [spawn::CHILDREN, enter::CHILDREN, run::CHILDREN, second_wall::CHILDREN, secret::CHILDREN].concat();
+        let actions =
+            [spawn::CHILDREN, enter::CHILDREN, run::CHILDREN, second_wall::CHILDREN, secret::CHILDREN]
+                .concat();
         let (_, act) = actions.iter().find(|(name, _)| name == action).unwrap();
         attack::prepare();
         act(rest);
         return;
     }
-    harness::run_all(&words[1..], &[spawn::TESTS, enter::TESTS, run::TESTS, second_wall::TESTS, secret::TESTS].concat());
+    harness::run_all(
+        &words[1..],
+        &[spawn::TESTS, enter::TESTS, run::TESTS, second_wall::TESTS, secret::TESTS].concat(),
+    );
 }

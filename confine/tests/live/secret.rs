@@ -30,7 +30,9 @@ fn in_memory(first: &[u8], second: &[u8]) -> usize {
             found += starts
                 .enumerate()
                 .filter(|(place, window)| {
-                    !own.contains(&(at + *place as u64)) && window.starts_with(first) && window.ends_with(second)
+                    !own.contains(&(at + *place as u64))
+                        && window.starts_with(first)
+                        && window.ends_with(second)
                 })
                 .count();
             if read < length {
@@ -45,7 +47,8 @@ fn in_memory(first: &[u8], second: &[u8]) -> usize {
 
 fn withdraw_and_look(words: &[&str]) {
     let name = std::ffi::CString::new(NAME).unwrap();
-    let (first, second): (Vec<u8>, Vec<u8>) = (words[0].bytes().rev().collect(), words[1].bytes().rev().collect());
+    let (first, second): (Vec<u8>, Vec<u8>) =
+        (words[0].bytes().rev().collect(), words[1].bytes().rev().collect());
     let before = in_memory(&first, &second);
     let mut memory = File::from(withdraw(&name).unwrap().unwrap());
     let after = in_memory(&first, &second);

@@ -83,6 +83,17 @@ impl Directories {
         Ok(chains)
     }
 
+    /// Makes the directory of the stored credentials.
+    ///
+    /// # Errors
+    /// [`Code::StateUnusable`].
+    pub fn make_credentials(&self) -> Result<PathBuf, Trouble> {
+        let credentials = self.state.join("credentials");
+        make_private(&self.state)?;
+        make_private(&credentials)?;
+        Ok(credentials)
+    }
+
     /// Makes the directory that the launcher makes the runs' directories in, owned by the run's user.
     ///
     /// # Errors

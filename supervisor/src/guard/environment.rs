@@ -7,6 +7,7 @@ use ipc_proto::init::EGRESS_PORT;
 use ipc_proto::launcher::{INSIDE_HOME, INSIDE_PATH, INSIDE_TEMPORARY};
 use ipc_proto::{Code, RunId};
 
+use super::agent::Setting;
 use super::request::{EnvOption, RunRequest};
 use crate::error::Trouble;
 
@@ -30,7 +31,12 @@ const LOCALE: [&str; 13] = [
 const RESERVED: [&str; 4] = ["ANET_RUN", "ANET_MODEL_URL", "HTTPS_PROXY", "https_proxy"];
 
 /// The whole environment of the command (SBX-6), built from nothing.
-pub(super) fn environment(request: &RunRequest, run: RunId, terminal: bool) -> Result<Vec<CString>, Trouble> {
+pub(super) fn environment(
+    request: &RunRequest,
+    setting: &Setting,
+    run: RunId,
+    terminal: bool,
+) -> Result<Vec<CString>, Trouble> {
     let mut variables: Vec<(String, Vec<u8>)> = Vec::new();
     let mut set = |name: &str, value: Vec<u8>| {
         variables.retain(|(known, _)| known != name);
@@ -42,12 +48,20 @@ pub(super) fn environment(request: &RunRequest, run: RunId, terminal: bool) -> R
             set(name, value.as_bytes().to_vec());
         }
     }
-    set("PATH", INSIDE_PATH.into());
+    let mut path = INSIDE_PATH.as_bytes().to_vec();
+    if let Some(more) = &setting.on_path {
+        path.push(b':');
+        path.extend_from_slice(more.as_os_str().as_bytes());
+    }
+    set("PATH", path);
     set("HOME", INSIDE_HOME.into());
     set("TMPDIR", INSIDE_TEMPORARY.into());
     if terminal {
         let kind = std::env::var_os("TERM").filter(|value| is_plain(value)).unwrap_or_else(|| "dumb".into());
         set("TERM", kind.as_bytes().to_vec());
+    }
+    for (name, value) in &setting.environment {
+        set(name, value.clone().into_bytes());
     }
     for option in &request.environment {
         let (name, value) = match option {
@@ -104,7 +118,7 @@ mod tests {
         request.environment =
             vec![EnvOption::Set("A".into(), b"1".to_vec()), EnvOption::Set("A".into(), b"2".to_vec())];
         let run = RunId::new(1, [0; 4]);
-        let names: Vec<String> = environment(&request, run, false)
+        let names: Vec<String> = environment(&request, &Setting::default(), run, false)
             .unwrap()
             .iter()
             .map(|entry| entry.to_str().unwrap().to_owned())
@@ -123,6 +137,6 @@ mod tests {
             ]
         );
         request.environment = vec![EnvOption::Set("https_proxy".into(), b"x".to_vec())];
-        assert_eq!(environment(&request, run, false).unwrap_err().code, Code::BadOption);
+        assert_eq!(environment(&request, &Setting::default(), run, false).unwrap_err().code, Code::BadOption);
     }
 }

@@ -15,6 +15,8 @@ const RUN_USER: &str = "anet-run";
 const SUPERVISOR_USER: &str = "anet";
 /// The proxy's user, made by the package.
 const PROXY_USER: &str = "anet-proxy";
+/// The broker's user, made by the package.
+const BROKER_USER: &str = "anet-broker";
 /// The kernel's overflow user and group, "nobody": owns nothing.
 const NOBODY: u32 = 65_534;
 
@@ -24,6 +26,7 @@ pub(super) struct Identities {
     pub(super) launcher: Option<Identity>,
     pub(super) supervisor: Option<Identity>,
     pub(super) proxy: Option<Identity>,
+    pub(super) broker: Option<Identity>,
     /// The host's user of the run.
     pub(super) run: Identity,
 }
@@ -33,7 +36,7 @@ pub(super) fn decide(work: Option<&Path>, read_write: &[PathBuf]) -> Result<Iden
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     if uid != 0 {
         let own = Identity { uid, gid };
-        return Ok(Identities { launcher: None, supervisor: None, proxy: None, run: own });
+        return Ok(Identities { launcher: None, supervisor: None, proxy: None, broker: None, run: own });
     }
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let nobody = Identity { uid: NOBODY, gid: NOBODY };
@@ -47,6 +50,7 @@ pub(super) fn decide(work: Option<&Path>, read_write: &[PathBuf]) -> Result<Iden
         launcher: Some(run),
         supervisor: Some(named_user(&passwd, SUPERVISOR_USER).unwrap_or(nobody)),
         proxy: Some(named_user(&passwd, PROXY_USER).unwrap_or(nobody)),
+        broker: Some(named_user(&passwd, BROKER_USER).unwrap_or(nobody)),
         run,
     })
 }

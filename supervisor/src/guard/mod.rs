@@ -3,11 +3,13 @@
 //! It listens to nobody. What it knows comes from the operator's command line, configuration and file system, before
 //! the first process is started; afterwards it hears one-byte words from the supervisor and the ends of processes.
 
+mod agent;
 mod control_group;
 mod directories;
 mod environment;
 mod host;
 mod identity;
+mod model;
 mod paths;
 mod plan;
 mod probe;
@@ -21,7 +23,7 @@ mod watch;
 pub use directories::Directories;
 pub use host::{ApparmorBlock, Host};
 pub use probe::Checked;
-pub use request::{EnvOption, RunRequest, TerminalChoice, Work};
+pub use request::{AgentRequest, EnvOption, RunRequest, TerminalChoice, Work};
 
 use std::path::Path;
 

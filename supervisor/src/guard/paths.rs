@@ -41,13 +41,15 @@ pub(super) fn work_directory(work: &Work) -> Result<Option<PathBuf>, Trouble> {
 
 pub(super) fn files(
     request: &RunRequest,
+    visible: &[PathBuf],
     work: Option<&Path>,
     directories: &Directories,
     identities: Identities,
 ) -> Result<FilePlan, Trouble> {
     let root = directories.make_runs(identities.run)?;
     directories.make_chains()?;
-    let opens_nothing = work.is_none() && request.read_write.is_empty() && request.read_only.is_empty();
+    let opens_nothing =
+        work.is_none() && request.read_write.is_empty() && request.read_only.is_empty() && visible.is_empty();
     // Where nothing of the host's is opened there is nothing to close in it.
     let masked = if opens_nothing { Vec::new() } else { masked(directories, identities.run) };
     let open = |option: &'static str, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Trouble> {
@@ -61,7 +63,11 @@ pub(super) fn files(
     if let Some(work) = work {
         refuse_masked("--here or --work", work, &masked)?;
     }
-    let (read_write, read_only) = (open("--rw", &request.read_write)?, open("--ro", &request.read_only)?);
+    let (read_write, mut read_only) = (open("--rw", &request.read_write)?, open("--ro", &request.read_only)?);
+    // Within the work directory the agent's program is there already, as the work directory is.
+    let is_open = |path: &PathBuf| work.iter().any(|work| path.starts_with(work)) || read_only.contains(path);
+    let agents: Vec<PathBuf> = visible.iter().filter(|path| !is_open(path)).cloned().collect();
+    read_only.extend(open("the agent's program", &agents)?);
     let mut deny = request.deny.iter().map(|path| absolute(path, "--deny")).collect::<Result<Vec<_>, _>>()?;
     let opened: Vec<PathBuf> =
         read_write.iter().chain(&read_only).cloned().chain(work.map(Path::to_path_buf)).collect();

@@ -2,19 +2,21 @@
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
 use ipc_proto::init::{CommandPlan, ProbePlan, Purpose, TerminalPlan};
-use ipc_proto::job::{Budget, Job, ProbeJob};
+use ipc_proto::job::{AnswerJob, Budget, Job, ProbeJob};
 use ipc_proto::launcher::{Endpoints, FilePlan, INSIDE_WORK, LaunchPlan, Programs, WorkDirectory};
 use ipc_proto::limits::{LimitName, Limits};
-use ipc_proto::{Code, RunId};
+use ipc_proto::{Code, RunId, Upstream};
 
+use super::agent::{self, Pipe, Setting};
 use super::environment::environment;
 use super::identity::{self, Identities};
+use super::model::{self, Model};
 use super::paths::{files, work_directory};
 use super::probe::Listeners;
 use super::programs::{self, Found, c_path};
@@ -41,6 +43,10 @@ pub(super) struct Prepared {
     pub(super) stdio: [OwnedFd; 3],
     pub(super) terminal: Option<Joined>,
     pub(super) null: OwnedFd,
+    /// The model that the run reaches, if it reaches one.
+    pub(super) model: Option<Model>,
+    /// Where the agent's answer is read, and where it goes.
+    pub(super) answer: Option<(OwnedFd, File)>,
     /// Open while the probe tries to reach them.
     pub(super) listeners: Option<Listeners>,
     /// Memory or tasks are limited.
@@ -54,18 +60,32 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     let programs = programs::find()?;
     let work = work_directory(&request.work)?;
     let identities = identity::decide(work.as_deref(), &request.read_write)?;
-    refuse_the_model_service(request, &config)?;
-    let files = files(request, work.as_deref(), &directories, identities)?;
-    let (limits, budget) = bounds(request, &config);
+    let (mut limits, budget) = bounds(request, &config);
+    let directory = work.as_deref().unwrap_or(Path::new(INSIDE_WORK));
+    let (model, mut setting) = model_access(request, &config, &limits, &directories, identities, directory)?;
+    refuse_the_model_service(request, &config, model.as_ref())?;
+    let files = files(request, &setting.visible, work.as_deref(), &directories, identities)?;
+    if let Some(model) = &model {
+        // MOD-3: it holds for every run with a model, so that the record says it.
+        limits.set(LimitName::OutputTokens, model.job.policy.output_tokens);
+    }
     let (run, started) = new_run()?;
     let null = open_null()?;
-    let (terminal, stdio) = terminal::join(request.terminal, &null)?;
+    let (format, pipe) = setting.answer.take().unzip();
+    let (reader, writer) = pipe.map(|Pipe { reader, writer }| (reader, writer)).unzip();
+    let (terminal, stdio) = terminal::join(request.terminal, &null, [setting.input.take(), writer, None])?;
+    let answer = reader.map(|reader| Ok((reader, operators(rustix::stdio::stdout())?))).transpose()?;
     let mode = terminal.as_ref().map(|joined| joined.mode);
     let pseudo = mode.filter(|mode| mode.run.contains(&true));
+    let argv = setting.argv.take().unwrap_or_else(|| request.command.clone());
+    let name = match (&request.agent, request.command.is_empty()) {
+        (Some(asked), true) => model::name(asked.agent).to_owned(),
+        (Some(_) | None, _) => agent_name(&argv),
+    };
     let command = CommandPlan {
-        argv: request.command.clone(),
-        environment: environment(request, run, pseudo.is_some())?,
-        directory: work.as_deref().map_or_else(|| Ok(inside(INSIDE_WORK)), c_path)?,
+        argv,
+        environment: environment(request, &setting, run, pseudo.is_some())?,
+        directory: c_path(directory)?,
         terminal: pseudo.map(|mode| TerminalPlan {
             stdio: mode.run,
             size: mode.size,
@@ -74,6 +94,8 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
         }),
     };
     let mut plan = launch_plan(run, Purpose::Command(command), files, &programs);
+    plan.endpoints.model = model.is_some();
+    plan.home = setting.home;
     plan.growth = limits.get(LimitName::Growth);
     plan.memory = limits.get(LimitName::Memory);
     plan.tasks = limits.get(LimitName::Tasks);
@@ -86,7 +108,7 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     let job = Job {
         run,
         started,
-        agent: agent_name(&request.command),
+        agent: name,
         user: identities.run.uid,
         operator: rustix::process::getuid().as_raw(),
         plan,
@@ -97,6 +119,11 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
         warnings: Vec::new(),
         record: record.is_some(),
         control_group: false,
+        model: model.as_ref().map(|model| model.job.clone()),
+        answer: format.map(|format| AnswerJob {
+            format,
+            to_terminal: rustix::termios::isatty(rustix::stdio::stdout()),
+        }),
         terminal: mode,
         quiet: request.quiet,
         probe_only: false,
@@ -108,11 +135,17 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
         chain: new_chain(&chains, run)?,
         record,
         probe_cache: Some(probed.file),
-        chatter: if request.verbose { errors_of_the_operator()? } else { File::from(duplicate(&null)?) },
-        log: errors_of_the_operator()?,
+        chatter: if request.verbose {
+            operators(rustix::stdio::stderr())?
+        } else {
+            File::from(duplicate(&null)?)
+        },
+        log: operators(rustix::stdio::stderr())?,
         stdio,
         terminal,
         null,
+        model,
+        answer,
         listeners,
         wants_control_group,
     })
@@ -154,6 +187,8 @@ pub(super) fn prepare_check(named: Option<&Path>) -> Result<Prepared, Trouble> {
         warnings: Vec::new(),
         record: false,
         control_group: false,
+        model: None,
+        answer: None,
         terminal: None,
         quiet: true,
         probe_only: true,
@@ -170,6 +205,8 @@ pub(super) fn prepare_check(named: Option<&Path>) -> Result<Prepared, Trouble> {
         stdio: [dup()?, dup()?, dup()?],
         terminal: None,
         null,
+        model: None,
+        answer: None,
         listeners,
         wants_control_group: false,
     })
@@ -194,12 +231,36 @@ fn launch_plan(run: RunId, purpose: Purpose, files: FilePlan, programs: &Found) 
         run,
         purpose,
         endpoints: Endpoints { egress: true, model: false },
+        home: Vec::new(),
         files,
         growth: None,
         memory: None,
         tasks: None,
         programs: Programs { bwrap: programs.bwrap.clone(), init: programs.init.clone() },
     }
+}
+
+/// The model that a run reaches and what its agent adds, checked in the order in which an operator would set it up: the
+/// service, the agent's program, the model, the key.
+fn model_access(
+    request: &RunRequest,
+    config: &Config,
+    limits: &Limits,
+    directories: &Directories,
+    identities: Identities,
+    directory: &Path,
+) -> Result<(Option<Model>, Setting), Trouble> {
+    let Some(asked) = &request.agent else { return Ok((None, Setting::default())) };
+    let auto_reply = &config.auto_reply;
+    let upstream = model::upstream(asked, auto_reply)?;
+    let installed = agent::find(asked, request, auto_reply)?;
+    if let Some(installed) = &installed {
+        agent::check_reachable(installed, identities.run)?;
+    }
+    let model = model::prepare(asked, request, upstream, auto_reply, limits, directories)?;
+    let setting =
+        agent::setting(asked, request, installed.as_ref(), &model.job.policy, auto_reply, directory)?;
+    Ok((Some(model), setting))
 }
 
 // ---- bounds ----------------------------------------------------------------------------------------------------
@@ -238,12 +299,15 @@ fn bounds(request: &RunRequest, config: &Config) -> (Limits, Budget) {
 }
 
 /// EGR-2: the service that is configured as the model's is no host to tunnel to, whatever its name.
-fn refuse_the_model_service(request: &RunRequest, config: &Config) -> Result<(), Trouble> {
-    let base = config.auto_reply.api_base.as_str();
-    let authority =
-        base.split_once("://").map_or(base, |(_, rest)| rest).split('/').next().unwrap_or_default();
-    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host).to_ascii_lowercase();
-    match request.hosts.iter().find(|allowed| allowed.as_str() == host) {
+fn refuse_the_model_service(
+    request: &RunRequest,
+    config: &Config,
+    model: Option<&Model>,
+) -> Result<(), Trouble> {
+    let configured = config.auto_reply.api_base.parse::<Upstream>().ok();
+    let services = configured.iter().chain(model.map(|model| &model.job.upstream));
+    let hosts: Vec<String> = services.map(|upstream| upstream.host().to_string()).collect();
+    match request.hosts.iter().find(|allowed| hosts.iter().any(|host| allowed.as_str() == host)) {
         Some(allowed) => Err(Trouble::new(
             Code::BadHost,
             format!("--allow {allowed}: {}", ipc_proto::host::HostError::ModelService),
@@ -259,10 +323,6 @@ fn agent_name(command: &[CString]) -> String {
 }
 
 // ---- files -----------------------------------------------------------------------------------------------------
-
-fn inside(path: &str) -> CString {
-    CString::new(path).unwrap_or_default()
-}
 
 pub(super) fn new_run() -> Result<(RunId, u64), Trouble> {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -289,18 +349,18 @@ fn open_null() -> Result<OwnedFd, Trouble> {
     Ok(file.map_err(|error| system("/dev/null", &error))?.into())
 }
 
-/// Where the operator reads errors.
-fn errors_of_the_operator() -> Result<File, Trouble> {
-    let stderr = rustix::stdio::stderr();
-    if rustix::termios::isatty(stderr) {
+/// Where the operator reads: standard output or error.
+fn operators(standard: BorrowedFd<'_>) -> Result<File, Trouble> {
+    if rustix::termios::isatty(standard) {
         // For writing alone: whoever is taken over cannot read what the operator types.
         let flags = i32::try_from(rustix::fs::OFlags::NOCTTY.bits()).unwrap_or(0);
-        if let Ok(file) = OpenOptions::new().write(true).custom_flags(flags).open("/proc/self/fd/2") {
+        let path = format!("/proc/self/fd/{}", standard.as_raw_fd());
+        if let Ok(file) = OpenOptions::new().write(true).custom_flags(flags).open(path) {
             return Ok(file);
         }
     }
-    rustix::io::fcntl_dupfd_cloexec(stderr, 3).map(File::from).map_err(|errno| {
-        Trouble::new(Code::BadOption, format!("standard error is closed ({errno}); open it"))
+    rustix::io::fcntl_dupfd_cloexec(standard, 3).map(File::from).map_err(|errno| {
+        Trouble::new(Code::BadOption, format!("standard output or error is closed ({errno}); open it"))
     })
 }
 

@@ -5,9 +5,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use confine::sys::signal::{Signal, Signals};
 use confine::sys::spawn::{Child, Command, Identity, Namespaces, Program, SpawnError, Starting};
+use ipc_proto::broker::{FromBroker, ToBroker};
+use ipc_proto::dial::{FromDialer, ToDialer};
 use ipc_proto::launcher::{FromLauncher, ToLauncher};
 use ipc_proto::limits::LimitName;
-use ipc_proto::proxy::{FromProxy, ToProxy};
+use ipc_proto::proxy::{FromProxy, ProxyPlan, ToProxy};
 use ipc_proto::terminal::{FromTerminal, ToTerminal};
 use ipc_proto::{Channel, Code, bulk, descriptors};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -56,9 +58,12 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     };
     let (to_terminal, terminal_end) =
         to_terminal.map_or((None, None), |(near, far)| (Some(near.into_fd()), Some(far.into_fd())));
+    let broker = prepared.model.is_some().then(BrokerEnds::make).transpose()?;
+    let (to_broker, broker) = broker.unzip();
     let mut wires = Wires {
         launcher: to_launcher.into_fd(),
         proxy: to_proxy.into_fd(),
+        broker: to_broker,
         words: word_end,
         terminal: to_terminal,
         group: None,
@@ -82,8 +87,12 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     let launcher = confirm_launcher(prepared, launcher, &launcher_end, &mut apart)?;
     let supervisor = confirm("anet-supervisor", supervisor)?;
     wait_for_orders(&words, &supervisor, &launcher);
-    let proxy = start_proxy(prepared, &proxy_end.into_fd())?;
+    let proxy = start_proxy(prepared, &proxy_end.into_fd(), broker.as_ref())?;
+    let broker = broker.map(|ends| start_broker(prepared, &ends)).transpose()?;
     let mut others = vec![("anet-launcher", launcher), ("anet-proxy", confirm("anet-proxy", proxy)?)];
+    if let Some(broker) = broker {
+        others.push(("anet-broker", confirm("anet-broker", broker)?));
+    }
     if let Some(terminal) = terminal {
         others.push(("anet-terminal", confirm("anet-terminal", terminal)?));
     }
@@ -105,9 +114,27 @@ fn wait_for_orders(words: &OwnedFd, supervisor: &Child, launcher: &Child) {
 struct Wires {
     launcher: OwnedFd,
     proxy: OwnedFd,
+    broker: Option<OwnedFd>,
     words: OwnedFd,
     terminal: Option<OwnedFd>,
     group: Option<OwnedFd>,
+}
+
+/// The broker's own ends, and the proxy's of the channel between the two.
+struct BrokerEnds {
+    channel: OwnedFd,
+    dialer: OwnedFd,
+    proxy: OwnedFd,
+}
+
+impl BrokerEnds {
+    /// The supervisor's end first.
+    fn make() -> Result<(OwnedFd, BrokerEnds), Trouble> {
+        let (near, far) = Channel::<ToBroker, FromBroker>::pair().map_err(channel)?;
+        let (dialer, proxy) = Channel::<ToDialer, FromDialer>::pair().map_err(channel)?;
+        let ends = BrokerEnds { channel: far.into_fd(), dialer: dialer.into_fd(), proxy: proxy.into_fd() };
+        Ok((near.into_fd(), ends))
+    }
 }
 
 /// The launcher, before and after it is known to run.
@@ -117,7 +144,7 @@ enum Launched {
 }
 
 fn start_supervisor(prepared: &Prepared, wires: &Wires) -> Result<Starting, Trouble> {
-    let job = bulk::seal(&prepared.job).map_err(|error| Trouble::new(Code::BadOption, error.to_string()))?;
+    let job = seal(&prepared.job)?;
     let [input, output, errors] = &prepared.stdio;
     let [to_input, to_output, to_errors] = descriptors::STDIO;
     let mut given = vec![
@@ -137,6 +164,9 @@ fn start_supervisor(prepared: &Prepared, wires: &Wires) -> Result<Starting, Trou
         (cache.map(AsFd::as_fd), descriptors::PROBE_CACHE),
         (wires.terminal.as_ref().map(AsFd::as_fd), descriptors::TERMINAL),
         (wires.group.as_ref().map(AsFd::as_fd), descriptors::CONTROL_GROUP),
+        (wires.broker.as_ref().map(AsFd::as_fd), descriptors::BROKER),
+        (prepared.answer.as_ref().map(|(reader, _)| reader.as_fd()), descriptors::ANSWER),
+        (prepared.answer.as_ref().map(|(_, output)| output.as_fd()), descriptors::OUTPUT),
     ] {
         given.extend(fd.map(|fd| (fd, number)));
     }
@@ -190,11 +220,48 @@ fn confirm_launcher(
     }
 }
 
-fn start_proxy(prepared: &Prepared, channel: &OwnedFd) -> Result<Starting, Trouble> {
-    let given = vec![(channel.as_fd(), descriptors::CHANNEL), (prepared.chatter.as_fd(), descriptors::LOG)];
+fn start_proxy(
+    prepared: &Prepared,
+    channel: &OwnedFd,
+    broker: Option<&BrokerEnds>,
+) -> Result<Starting, Trouble> {
+    let upstream = prepared.model.as_ref().map(|model| model.job.upstream.clone());
+    let plan = seal(&ProxyPlan { upstream })?;
+    let mut given = vec![
+        (channel.as_fd(), descriptors::CHANNEL),
+        (prepared.chatter.as_fd(), descriptors::LOG),
+        (plan.as_fd(), descriptors::PLAN),
+    ];
+    given.extend(broker.map(|ends| (ends.proxy.as_fd(), descriptors::DIAL)));
     command(prepared, &prepared.programs.proxy, c"anet-proxy", given, prepared.identities.proxy)
         .start()
         .map_err(|error| not_started("anet-proxy", &error))
+}
+
+/// The broker, with the key, of which the guard keeps nothing.
+fn start_broker(prepared: &mut Prepared, ends: &BrokerEnds) -> Result<Starting, Trouble> {
+    let Some(model) = &mut prepared.model else {
+        return Err(Trouble::new(
+            Code::ProcessDied,
+            "a broker without a service; report this as a defect of anet",
+        ));
+    };
+    let key = model.key.take();
+    let plan = seal(&model.broker)?;
+    let mut given = vec![
+        (ends.channel.as_fd(), descriptors::CHANNEL),
+        (prepared.chatter.as_fd(), descriptors::LOG),
+        (plan.as_fd(), descriptors::PLAN),
+        (ends.dialer.as_fd(), descriptors::DIAL),
+    ];
+    given.extend(key.as_ref().map(|key| (key.as_fd(), descriptors::KEY)));
+    command(prepared, &prepared.programs.broker, c"anet-broker", given, prepared.identities.broker)
+        .start()
+        .map_err(|error| not_started("anet-broker", &error))
+}
+
+fn seal<T: serde::Serialize>(plan: &T) -> Result<OwnedFd, Trouble> {
+    bulk::seal(plan).map_err(|error| Trouble::new(Code::BadOption, error.to_string()))
 }
 
 /// The terminal process stays in our session and process group: the terminal is the group's to use.

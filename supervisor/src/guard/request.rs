@@ -5,15 +5,21 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipc_proto::HostName;
+use ipc_proto::Upstream;
 use ipc_proto::limits::LimitName;
+
+use crate::config::Agent;
+use crate::credentials::Name;
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
     /// The configuration file, where one was named.
     pub configuration: Option<PathBuf>,
-    /// The command and its arguments; at least one.
+    /// The command and its arguments; at least one, unless an agent runs itself.
     pub command: Vec<CString>,
+    /// The agent that model access is set up for.
+    pub agent: Option<AgentRequest>,
     /// Where it works.
     pub work: Work,
     /// More paths to write below.
@@ -46,6 +52,21 @@ pub struct RunRequest {
     pub quiet: bool,
     /// What anet's own processes say of themselves goes to standard error.
     pub verbose: bool,
+}
+
+/// An agent, and what it is given.
+#[derive(Clone, Debug)]
+pub struct AgentRequest {
+    /// Which one.
+    pub agent: Agent,
+    /// Its task; none: what comes on standard input.
+    pub prompt: Option<String>,
+    /// The model; none: the configured one.
+    pub model: Option<String>,
+    /// The service; none: the configured one.
+    pub api_base: Option<Upstream>,
+    /// The stored credential that is the key; none: the service's usual variable, else the stored one of its name.
+    pub credential: Option<Name>,
 }
 
 /// Where a command works.
@@ -88,6 +109,7 @@ pub(super) mod tests {
         RunRequest {
             configuration: None,
             command: vec![c"true".into()],
+            agent: None,
             work: Work::Fresh,
             read_write: vec![],
             read_only: vec![],

@@ -35,23 +35,30 @@ impl Joined {
     }
 }
 
-/// Decides, and gives what becomes 0, 1 and 2 of the run.
+/// Decides, and gives what becomes 0, 1 and 2 of the run. What stands in `instead` is none of the operator's, and never a
+/// terminal.
 pub(super) fn join(
     choice: TerminalChoice,
     null: &OwnedFd,
+    instead: [Option<OwnedFd>; 3],
 ) -> Result<(Option<Joined>, [OwnedFd; 3]), Trouble> {
     let standard = [stdin(), stdout(), stderr()];
-    let operator = standard.map(isatty);
+    let replaced = instead.each_ref().map(Option::is_some);
+    let mut instead = instead.into_iter();
+    let own = |place: usize| !replaced.get(place).copied().unwrap_or(false);
+    let operator = [isatty(stdin()) && own(0), isatty(stdout()) && own(1), isatty(stderr()) && own(2)];
     let run = match choice {
         TerminalChoice::Auto => operator,
-        TerminalChoice::Always => [true; 3],
+        TerminalChoice::Always => [own(0), own(1), own(2)],
         TerminalChoice::Never => [false; 3],
     };
     let mut pipes = [None, None, None];
     let mut given = Vec::with_capacity(3);
     for (place, fd) in standard.into_iter().enumerate() {
         let is = |what: [bool; 3]| what.get(place).copied().unwrap_or(false);
-        given.push(if is(run) {
+        given.push(if let Some(instead) = instead.next().flatten() {
+            instead
+        } else if is(run) {
             duplicate(null.as_fd())?
         } else if is(operator) {
             // The operator's terminal itself never enters.

@@ -1,9 +1,13 @@
 //! One run in the foreground, decided step by step.
 
+mod answer;
 mod egress;
+mod numbered;
 mod probe;
+mod requests;
 mod serve;
 mod summary;
+mod violations;
 
 pub use probe::{FILE_LIMIT as PROBE_FILE_LIMIT, remembered as probe_remembered};
 pub use serve::{Ends, Foreground};

@@ -3,14 +3,16 @@
 
 mod ending;
 mod hearing;
+mod model;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant, SystemTime};
 
 use confine::sys::signal::{Signal, Signals};
+use ipc_proto::broker::{FromBroker, ToBroker};
 use ipc_proto::init::{Exit, Purpose};
 use ipc_proto::job::{Job, Word};
 use ipc_proto::launcher::{Endpoints, Exceeded, Failure, FromLauncher, ToLauncher, Used};
@@ -22,7 +24,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::answer::Output;
 use super::egress::{Attempts, Taken, tunnel_limits};
+use super::requests::Requests;
+use super::violations::Violations;
 use super::{Fatal, probe, summary};
 use crate::chain::{Chain, at_unix_ms, hex, rfc3339};
 use crate::error::{Trouble, one_line};
@@ -48,6 +53,10 @@ pub struct Ends {
     pub launcher: Channel<ToLauncher, FromLauncher>,
     /// To the proxy.
     pub proxy: Channel<ToProxy, FromProxy>,
+    /// To the broker, where there is one.
+    pub broker: Option<Channel<ToBroker, FromBroker>>,
+    /// Where the agent's answer is read, and where it is written.
+    pub answer: Option<(File, File)>,
     /// To the terminal process, where there is one.
     pub terminal: Option<Channel<ToTerminal, FromTerminal>>,
     /// The run's chain, empty.
@@ -98,6 +107,17 @@ impl Phase {
     }
 }
 
+/// Who can have something to say; heard in this order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Source {
+    Launcher,
+    Proxy,
+    Broker,
+    Output,
+    Terminal,
+    Signals,
+}
+
 /// What has been said by whom.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
@@ -108,6 +128,11 @@ struct Told {
     proxy_open: bool,
     proxy_opened: bool,
     proxy_closed: bool,
+    broker_hello: bool,
+    broker_open: bool,
+    broker_opened: bool,
+    broker_closed: bool,
+    recalling: bool,
     attached: bool,
     attach_sent: bool,
     finished: bool,
@@ -127,6 +152,11 @@ pub struct Foreground {
     told: Told,
     ledger: Ledger,
     attempts: Attempts,
+    requests: Requests,
+    /// Model requests that wait for their debit, in order, with their bytes.
+    wanting: VecDeque<(u32, u64)>,
+    violations: Violations,
+    output: Option<Output>,
     used: Used,
     ended: Option<Ended>,
     unavailable: Option<Trouble>,
@@ -154,6 +184,8 @@ impl Foreground {
         if !job.record {
             ends.record = None;
         }
+        let output = job.answer.zip(ends.answer.take());
+        let output = output.map(|(answer, (reader, operator))| Output::new(answer, reader, operator));
         Ok(Foreground {
             job,
             ends,
@@ -163,6 +195,10 @@ impl Foreground {
             told: Told::default(),
             ledger,
             attempts: Attempts::default(),
+            requests: Requests::default(),
+            wanting: VecDeque::new(),
+            violations: Violations::default(),
+            output,
             used: Used::default(),
             ended: None,
             unavailable: None,
@@ -214,9 +250,11 @@ impl Foreground {
 
     fn is_over(&self) -> bool {
         let Told { launcher_closed, proxy_open, proxy_closed, attach_sent, finished, .. } = self.told;
+        let Told { broker_open, broker_closed, .. } = self.told;
         self.phase == Phase::Ending
             && launcher_closed
             && (!proxy_open || proxy_closed)
+            && (!broker_open || broker_closed)
             && (!attach_sent || finished)
     }
 
@@ -229,6 +267,7 @@ impl Foreground {
         plan.run = probe.run;
         plan.purpose = Purpose::Probe(probe.plan.clone());
         plan.endpoints = Endpoints { egress: false, model: false };
+        plan.home.clear();
         plan.files.work = ipc_proto::launcher::WorkDirectory::Fresh;
         plan.files.read_write.clear();
         plan.files.read_only.clear();
@@ -286,7 +325,7 @@ impl Foreground {
         self.phase = Phase::Opening;
         let run = self.job.run;
         let mut passed = descriptors.into_iter();
-        if let Some(listener) = passed.next().filter(|_| self.job.plan.endpoints.egress) {
+        if let Some(listener) = self.job.plan.endpoints.egress.then(|| passed.next()).flatten() {
             for hosts in self.job.hosts.chunks(MAX_HOSTS_A_MESSAGE) {
                 self.ends.proxy.send(&ToProxy::Hosts { run, hosts: hosts.to_vec() }, &[])?;
             }
@@ -303,6 +342,9 @@ impl Foreground {
             self.ends.proxy.send(&open, &[listener.as_fd()])?;
             self.told.proxy_open = true;
         }
+        if let Some(listener) = self.job.plan.endpoints.model.then(|| passed.next()).flatten() {
+            self.open_broker(&listener)?;
+        }
         if let (Some(channel), Some(mode)) = (&self.ends.terminal, self.job.terminal) {
             let outer = if terminal { passed.next() } else { None };
             let outer = outer.as_ref().map_or(self.ends.null.as_fd(), |outer| outer.as_fd());
@@ -318,7 +360,10 @@ impl Foreground {
 
     fn go_if_ready(&mut self) -> Result<(), Fatal> {
         let Told { proxy_open, proxy_opened, attach_sent, attached, .. } = self.told;
-        if self.phase != Phase::Opening || (proxy_open && !proxy_opened) || (attach_sent && !attached) {
+        let Told { broker_open, broker_opened, .. } = self.told;
+        let waits =
+            (proxy_open && !proxy_opened) || (broker_open && !broker_opened) || (attach_sent && !attached);
+        if self.phase != Phase::Opening || waits {
             return Ok(());
         }
         let walls = std::mem::take(&mut self.walls);
@@ -343,6 +388,7 @@ impl Foreground {
         if self.told.proxy_open {
             self.ends.proxy.send(&ToProxy::Close { run: self.job.run }, &[])?;
         }
+        self.close_broker()?;
         if let Some(channel) = self.ends.terminal.as_ref().filter(|_| self.told.attach_sent) {
             channel.send(&ToTerminal::Finish, &[])?;
         }
@@ -364,14 +410,19 @@ impl Foreground {
 
     fn wait(&mut self) -> Result<(), Fatal> {
         let ready = {
-            let mut fds = vec![
-                PollFd::new(&self.ends.launcher, PollFlags::IN),
-                PollFd::new(&self.ends.proxy, PollFlags::IN),
-                PollFd::new(&self.signals, PollFlags::IN),
+            let (ends, signals) = (&self.ends, self.signals.as_fd());
+            let all = [
+                (Source::Launcher, Some(ends.launcher.as_fd())),
+                (Source::Proxy, Some(ends.proxy.as_fd())),
+                (Source::Broker, ends.broker.as_ref().map(AsFd::as_fd)),
+                (Source::Output, self.output.as_ref().and_then(Output::waits)),
+                (Source::Terminal, ends.terminal.as_ref().map(AsFd::as_fd)),
+                (Source::Signals, Some(signals)),
             ];
-            if let Some(terminal) = &self.ends.terminal {
-                fds.push(PollFd::new(terminal, PollFlags::IN));
-            }
+            let (sources, waits): (Vec<Source>, Vec<_>) =
+                all.into_iter().filter_map(|(source, fd)| Some((source, fd?))).unzip();
+            let mut fds: Vec<PollFd<'_>> =
+                waits.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
             let timeout = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
             // A time beyond the kernel's is no time-out.
             let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
@@ -379,20 +430,18 @@ impl Foreground {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(errno) => return Err(Fatal::System { what: "waiting", errno }),
             }
-            fds.iter().map(|fd| !fd.revents().is_empty()).collect::<Vec<bool>>()
+            let ready = sources.into_iter().zip(fds).filter(|(_, fd)| !fd.revents().is_empty());
+            ready.map(|(source, _)| source).collect::<Vec<Source>>()
         };
-        let is_ready = |index: usize| ready.get(index).copied().unwrap_or(false);
-        if is_ready(0) {
-            self.hear_launcher()?;
-        }
-        if is_ready(1) {
-            self.hear_proxy()?;
-        }
-        if is_ready(3) {
-            self.hear_terminal()?;
-        }
-        if is_ready(2) {
-            self.hear_signals()?;
+        for source in ready {
+            match source {
+                Source::Launcher => self.hear_launcher()?,
+                Source::Proxy => self.hear_proxy()?,
+                Source::Broker => self.hear_broker()?,
+                Source::Output => self.output.iter_mut().for_each(Output::read),
+                Source::Terminal => self.hear_terminal()?,
+                Source::Signals => self.hear_signals()?,
+            }
         }
         self.look_at_clocks()
     }
@@ -486,6 +535,9 @@ impl Foreground {
             "user": self.job.user,
             "command": { "bytes": bytes, "sha256": hex(&hasher.finalize()) },
             "egress_allow": self.job.hosts,
+            "model": self.job.model.as_ref().map(|model| json!({
+                "service": model.upstream.to_string(), "model": model.policy.model,
+            })),
             "limits": limits,
             "budget": {
                 "destinations": self.job.budget.destinations,

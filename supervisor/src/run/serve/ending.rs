@@ -1,5 +1,6 @@
 //! The last of a run: its chain sealed, its record written, its operator told.
 
+use super::super::answer::Told;
 use super::*;
 
 impl Foreground {
@@ -8,13 +9,17 @@ impl Foreground {
         if self.job.probe_only {
             return Ok(self.ended.map_or(0, Ended::exit_status));
         }
-        let ended = self.ended.unwrap_or(Ended::Failed(Code::ProcessDied));
+        let ended = self.tell_answer(self.ended.unwrap_or(Ended::Failed(Code::ProcessDied)))?;
         let record = self.record(ended);
         let sealed = self.seal(&record);
         let not_started = self.not_started(ended);
         self.say(&not_started);
         if !self.job.quiet {
             let text = summary::refusals(self.job.run, &record.egress);
+            self.say(&text);
+        }
+        if let Some(model) = &self.job.model {
+            let text = self.requests.failures(self.job.run, &model.upstream);
             self.say(&text);
         }
         if let Some(file) = &mut self.ends.record {
@@ -26,6 +31,19 @@ impl Foreground {
         }
         sealed?;
         Ok(ended.exit_status())
+    }
+
+    /// The agent's answer, where one is read from its output. An agent that ends well without one has failed all the same.
+    fn tell_answer(&mut self, ended: Ended) -> Result<Ended, Fatal> {
+        let Some(mut output) = self.output.take() else { return Ok(ended) };
+        let Ended::Status(status) = ended else { return Ok(ended) };
+        match output.finish()? {
+            Told::Answer => Ok(ended),
+            Told::Nothing(why) => {
+                self.say(&format!("anet: {}: {why}\n", self.job.agent));
+                Ok(Ended::Status(status.max(1)))
+            }
+        }
     }
 
     /// The last lines of the chain.
@@ -58,7 +76,8 @@ impl Foreground {
     fn record(&mut self, ended: Ended) -> Record {
         let elapsed =
             self.began.map_or(0, |began| u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX));
-        let totals = self.attempts.totals;
+        let (totals, asked) = (self.attempts.totals, self.requests.totals);
+        let reached = self.job.model.as_ref().map(|model| self.requests.egress(&model.upstream));
         let used = |name: LimitName| match name {
             LimitName::Memory => self.used.memory.unwrap_or(0),
             LimitName::Tasks => self.used.tasks.unwrap_or(0),
@@ -67,12 +86,13 @@ impl Foreground {
             LimitName::TunnelsTotal => totals.total,
             LimitName::TunnelSent => totals.sent,
             LimitName::TunnelReceived => totals.received,
-            LimitName::EndpointConnections => totals.connections,
+            LimitName::EndpointConnections => totals.connections.max(asked.connections),
             LimitName::WallClock => elapsed,
-            LimitName::ModelRequests
-            | LimitName::RequestBody
-            | LimitName::RequestTotal
-            | LimitName::OutputTokens => 0,
+            LimitName::ModelRequests => asked.requests,
+            LimitName::RequestBody => asked.body,
+            LimitName::RequestTotal => asked.total,
+            // Of each answer alone, and the service's to count.
+            LimitName::OutputTokens => 0,
         };
         let limits = (self.job.limits.iter())
             .map(|(name, limit)| (name.as_str(), Bound { limit, used: used(name) }))
@@ -92,11 +112,11 @@ impl Foreground {
             budget: (budget.into_iter())
                 .filter_map(|(name, limit, used)| Some((name, Bound { limit: limit?, used })))
                 .collect(),
-            model: Model::default(),
-            egress: std::mem::take(&mut self.attempts.list),
+            model: Model { requests: asked.requests, refused: asked.refused },
+            egress: reached.into_iter().flatten().chain(std::mem::take(&mut self.attempts.list)).collect(),
             egress_omitted: self.attempts.omitted,
-            violations: std::mem::take(&mut self.attempts.violations),
-            violations_omitted: self.attempts.violations_omitted,
+            violations: std::mem::take(&mut self.violations.list),
+            violations_omitted: self.violations.omitted,
             warnings: self.job.warnings.iter().map(|code| code.as_str()).collect(),
         }
     }

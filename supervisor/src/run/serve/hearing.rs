@@ -128,7 +128,7 @@ impl Foreground {
                 self.go_if_ready()
             }
             FromProxy::Tunnel { run, report } if *run == job && serving => {
-                match self.attempts.report(report) {
+                match self.attempts.report(report, &mut self.violations) {
                     Taken::Contradiction => return Err(self.unexpected(&message)),
                     Taken::Counted => return Ok(()),
                     Taken::Listed => {}
@@ -158,6 +158,24 @@ impl Foreground {
                 self.ends.proxy.send(&ToProxy::Lease { run: job, bytes }, &[])?;
                 if bytes > 0 { Ok(()) } else { self.exhausted() }
             }
+            FromProxy::Recalled { run, unused } if *run == job && serving && self.told.recalling => {
+                self.told.recalling = false;
+                if !self.ledger.give_back(*unused) {
+                    return Err(self.unexpected(&message));
+                }
+                self.append("egress.recalled", &json!({ "bytes": unused }))?;
+                self.debit_requests()
+            }
+            FromProxy::Dialled(report) if self.job.model.is_some() => match self.requests.dialled(report) {
+                Taken::Listed => {
+                    let body = json!({
+                        "decision": report.decision, "reason": report.reason.as_str(),
+                        "addresses": report.addresses,
+                    });
+                    self.append("model.dialled", &body)
+                }
+                Taken::Counted | Taken::Contradiction => Ok(()),
+            },
             FromProxy::Closed { run, totals, unused } if *run == job && serving => {
                 if self.job.budget.bytes_out.is_some() && !self.ledger.give_back(*unused) {
                     return Err(self.unexpected(&message));
@@ -171,12 +189,14 @@ impl Foreground {
             | FromProxy::Tunnel { .. }
             | FromProxy::WantDestination { .. }
             | FromProxy::WantBytes { .. }
+            | FromProxy::Recalled { .. }
+            | FromProxy::Dialled(_)
             | FromProxy::Closed { .. } => Err(self.unexpected(&message)),
         }
     }
 
     /// BUD-4: exhaustion is terminal.
-    fn exhausted(&mut self) -> Result<(), Fatal> {
+    pub(super) fn exhausted(&mut self) -> Result<(), Fatal> {
         match self.ledger.exhausted() {
             Some(dimension) if self.phase == Phase::Running => self.end(Ended::Budget(dimension.as_str())),
             Some(_) | None => Ok(()),

@@ -1,0 +1,193 @@
+//! An agent that is run, or that a command is set up for: found, given its task, its configuration, and a way for its answer.
+
+use std::ffi::CString;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use ipc_proto::Code;
+use ipc_proto::broker::ModelPolicy;
+use ipc_proto::job::AnswerFormat;
+use ipc_proto::launcher::HomeFile;
+use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, seek};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::model;
+use super::plan::system;
+use super::request::{AgentRequest, RunRequest};
+use crate::agents::{self, Installed, Search, Setup, Stdin};
+use crate::config::{Agent, AutoReply};
+use crate::error::Trouble;
+
+/// The longest task, in bytes: more than any model reads.
+const MAX_TASK: usize = 1024 * 1024;
+
+/// What an agent adds to a run.
+#[derive(Debug, Default)]
+pub(super) struct Setting {
+    /// What runs, where it is the agent itself.
+    pub(super) argv: Option<Vec<CString>>,
+    /// Variables, below those that the operator sets.
+    pub(super) environment: Vec<(String, String)>,
+    /// Directories of its program, which the sandbox sees.
+    pub(super) visible: Vec<PathBuf>,
+    /// One more directory for PATH, where the operator's command is to find the agent.
+    pub(super) on_path: Option<PathBuf>,
+    /// Files of its home.
+    pub(super) home: Vec<HomeFile>,
+    /// What its standard input is; none: the operator's.
+    pub(super) input: Option<OwnedFd>,
+    /// How its answer is read, and from where.
+    pub(super) answer: Option<(AnswerFormat, Pipe)>,
+}
+
+/// The agent's standard output, and where it is read.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    pub(super) reader: OwnedFd,
+    pub(super) writer: OwnedFd,
+}
+
+/// Finds the program of an agent that runs itself; one that only lends its configuration to a command need not be there.
+pub(super) fn find(
+    asked: &AgentRequest,
+    request: &RunRequest,
+    auto_reply: &AutoReply,
+) -> Result<Option<Installed>, Trouble> {
+    if asked.agent == Agent::Custom {
+        if request.command.is_empty() && auto_reply.command.is_empty() {
+            return Err(Trouble::new(
+                Code::BadOption,
+                "a custom agent is a command: give one after --, or set auto_reply.command in anet.toml",
+            ));
+        }
+        return Ok(None);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let more = model::more_places(auto_reply);
+    let found = agents::find(asked.agent, &Search { path: &path, home: home.as_deref(), more: &more });
+    if request.command.is_empty() { found.map(Some) } else { Ok(found.ok()) }
+}
+
+/// Everything that the agent adds. `directory` is where it works, as seen inside.
+pub(super) fn setting(
+    asked: &AgentRequest,
+    request: &RunRequest,
+    installed: Option<&Installed>,
+    policy: &ModelPolicy,
+    auto_reply: &AutoReply,
+    directory: &Path,
+) -> Result<Setting, Trouble> {
+    let url = model::url();
+    let setup = Setup {
+        model: policy.model.as_str(),
+        model_url: &url,
+        output_tokens: policy.output_tokens,
+        directory,
+    };
+    let mut setting = Setting {
+        environment: agents::environment(asked.agent, &setup),
+        home: home_files(agents::home_files(asked.agent, &setup))?,
+        visible: installed.map(|installed| installed.visible.clone()).unwrap_or_default(),
+        ..Setting::default()
+    };
+    setting.environment.push(("ANET_MODEL_URL".to_owned(), url.clone()));
+    if !request.command.is_empty() {
+        if asked.prompt.is_some() {
+            return Err(Trouble::new(
+                Code::BadOption,
+                "--prompt is the task of an agent that runs itself, and a command was given as well; leave one of them out",
+            ));
+        }
+        setting.on_path = installed.and_then(|installed| installed.program.parent().map(Path::to_path_buf));
+        return Ok(setting);
+    }
+    let task = task(asked)?;
+    let start = match installed {
+        Some(installed) => agents::start(installed, &setup, Some(&task))?,
+        None => agents::start_custom(&auto_reply.command, &task)?,
+    };
+    setting.home.extend(home_files(start.files)?);
+    setting.argv = Some(start.argv);
+    setting.input = Some(match start.stdin {
+        Stdin::Task => memory(&[start.before_task, &task].concat())?,
+        Stdin::Nothing => memory(b"")?,
+    });
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| system("a pipe", &errno.into()))?;
+    setting.answer = Some((start.answer, Pipe { reader, writer }));
+    Ok(setting)
+}
+
+/// The task: the operator's words or what comes on the operator's standard input, read to its end and not looked into.
+fn task(asked: &AgentRequest) -> Result<Vec<u8>, Trouble> {
+    let bad = |what: String| Trouble::new(Code::BadOption, what);
+    if let Some(prompt) = &asked.prompt {
+        return Ok(prompt.as_bytes().to_vec());
+    }
+    if rustix::termios::isatty(rustix::stdio::stdin()) {
+        return Err(bad("there is no task: give one with --prompt TEXT, or on standard input".to_owned()));
+    }
+    let mut task = Vec::new();
+    let read = std::io::stdin().take(MAX_TASK as u64 + 1).read_to_end(&mut task);
+    read.map_err(|error| bad(format!("the task cannot be read from standard input ({error})")))?;
+    if task.len() > MAX_TASK {
+        return Err(
+            bad("the task is longer than 1 MiB, which no model reads; give a shorter one".to_owned()),
+        );
+    }
+    if task.trim_ascii().is_empty() {
+        return Err(bad("the task is empty; give one with --prompt TEXT, or on standard input".to_owned()));
+    }
+    Ok(task)
+}
+
+/// Bytes to be read as a file.
+fn memory(bytes: &[u8]) -> Result<OwnedFd, Trouble> {
+    let failed = |errno: rustix::io::Errno| system("memory for the task", &errno.into());
+    let memory =
+        memfd_create("anet-task", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(failed)?;
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let written = rustix::io::write(&memory, rest).map_err(failed)?;
+        rest = rest.get(written..).unwrap_or_default();
+    }
+    fcntl_add_seals(&memory, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)
+        .map_err(failed)?;
+    seek(&memory, SeekFrom::Start(0)).map_err(failed)?;
+    Ok(memory)
+}
+
+fn home_files(files: Vec<agents::HomeFile>) -> Result<Vec<HomeFile>, Trouble> {
+    let convert = |file: agents::HomeFile| {
+        let path = CString::new(file.path).map_err(|_| {
+            Trouble::new(Code::BadPath, "a file of an agent's home has a NUL byte in its name")
+        })?;
+        Ok(HomeFile { path, contents: file.contents })
+    };
+    files.into_iter().map(convert).collect()
+}
+
+/// Whether the run's user can get to the agent's program: root may find one where nobody else may look.
+pub(super) fn check_reachable(
+    installed: &Installed,
+    user: confine::sys::spawn::Identity,
+) -> Result<(), Trouble> {
+    let places = installed.visible.iter().chain([&installed.program]);
+    for place in places {
+        if !agents::reachable(place, user) {
+            return Err(Trouble::new(
+                Code::AgentMissing,
+                format!(
+                    "{} is installed at {}, where the run's user (uid {}) cannot read it; install it for all users, below \
+                     /usr/local or /opt, or run anet as the user whose it is",
+                    model::name(installed.agent),
+                    String::from_utf8_lossy(place.as_os_str().as_bytes()),
+                    user.uid
+                ),
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,223 @@
+//! What the run asked of its model, as the broker reports it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use ipc_proto::broker::{MAX_RULE, ModelLimits, ModelTotals, RequestReport};
+use ipc_proto::limits::{LimitName, Limits};
+use ipc_proto::proxy::{Class, Decision, DialReport, Reason};
+use ipc_proto::{RunId, Upstream};
+use serde_json::{Value, json};
+
+use super::egress::Taken;
+use super::numbered::Numbered;
+use super::violations::Violations;
+use crate::error::one_line;
+use crate::models;
+use crate::record::{Egress, MAX_EGRESS};
+
+/// The requests of one run.
+#[derive(Debug, Default)]
+pub(super) struct Requests {
+    pub(super) totals: ModelTotals,
+    /// Bytes outward of each that has begun.
+    numbers: Numbered<u64>,
+    seen: usize,
+    bytes_out: u64,
+    bytes_in: u64,
+    went_out: u64,
+    addresses: Vec<IpAddr>,
+    dials: usize,
+    /// Answers of the service that were errors, by status.
+    statuses: BTreeMap<u16, u64>,
+    /// What went wrong on the way, by name.
+    troubles: BTreeMap<&'static str, u64>,
+}
+
+impl Requests {
+    /// Takes one report.
+    pub(super) fn report(&mut self, report: &RequestReport, violations: &mut Violations) -> Taken {
+        let well_formed = report.rule.len() <= MAX_RULE
+            && report.rule.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+            // Only what goes out has anything more to say.
+            && (report.ended || report.decision == Decision::Allow);
+        let Ok(known) = self.numbers.known(report.request, report.ended) else { return Taken::Contradiction };
+        let counted = known.unwrap_or(0);
+        if !well_formed || report.bytes_out < counted {
+            return Taken::Contradiction;
+        }
+        self.numbers.keep(report.request, report.ended, report.bytes_out);
+        self.bytes_out = self.bytes_out.saturating_add(report.bytes_out - counted);
+        self.seen += usize::from(known.is_none());
+        if known.is_none() && report.bytes_out > 0 {
+            self.went_out += 1;
+        }
+        if report.decision == Decision::Deny {
+            let interface = report.interface.map_or(Value::Null, |interface| json!(interface));
+            let interface = interface.as_str().unwrap_or("model").to_owned();
+            violations.push("model", format!("{interface} {}", report.rule));
+        }
+        if report.ended {
+            self.bytes_in = self.bytes_in.saturating_add(report.bytes_in);
+            if let Some(trouble) = report.trouble {
+                *self.troubles.entry(trouble.as_str()).or_default() += 1;
+            } else if report.decision == Decision::Allow && report.status >= 400 {
+                *self.statuses.entry(report.status).or_default() += 1;
+            }
+        }
+        if self.seen > MAX_EGRESS { Taken::Counted } else { Taken::Listed }
+    }
+
+    /// Takes the report of a connection to the service.
+    pub(super) fn dialled(&mut self, report: &DialReport) -> Taken {
+        self.dials += 1;
+        if report.decision == Decision::Allow {
+            self.addresses.clone_from(&report.addresses);
+        }
+        if self.dials > MAX_EGRESS { Taken::Counted } else { Taken::Listed }
+    }
+
+    /// The service among the hosts that the run reached: one line for what went out, one for each way in which it failed.
+    pub(super) fn egress(&self, upstream: &Upstream) -> Vec<Egress> {
+        let line = |decision, reason, bytes_out, bytes_in| Egress {
+            host: upstream.host().to_string(),
+            port: upstream.port(),
+            class: Class::Model,
+            decision,
+            reason,
+            addresses: self.addresses.clone(),
+            bytes_out,
+            bytes_in,
+        };
+        let reached = (self.went_out > 0)
+            .then(|| line(Decision::Allow, Reason::Configured.as_str(), self.bytes_out, self.bytes_in));
+        reached.into_iter().chain(self.troubles.keys().map(|why| line(Decision::Fail, why, 0, 0))).collect()
+    }
+
+    /// What the operator is told of a service that failed, a line each; empty where it did not.
+    pub(super) fn failures(&self, run: RunId, upstream: &Upstream) -> String {
+        let mut text = String::new();
+        let times = |count: u64| if count == 1 { String::new() } else { format!(", {count} times") };
+        for (status, count) in &self.statuses {
+            let advice = match status {
+                401 | 403 => {
+                    let name = models::known(upstream).map_or("NAME", |service| service.credential);
+                    format!(": it does not take the key; store another with anet credential set {name}")
+                }
+                429 => ": too many requests, or none left, for this key".to_owned(),
+                404 => ": it may not know the model; name another with --model".to_owned(),
+                500.. => ": the service itself failed; try again later".to_owned(),
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "anet: run {run}: {upstream} answered {status}{}{advice}", times(*count));
+        }
+        for (trouble, count) in &self.troubles {
+            let _ = writeln!(text, "anet: run {run}: {upstream}: {}{}", explain(trouble), times(*count));
+        }
+        text
+    }
+}
+
+/// What went wrong, in words.
+fn explain(trouble: &str) -> String {
+    match trouble {
+        "upstream_untrusted" => {
+            "its certificate is not one that this system's store vouches for (upstream_untrusted)".to_owned()
+        }
+        "upstream_silent" => {
+            "it was silent for too long, and the request was given up (upstream_silent); api_timeout_seconds in anet.toml says \
+             how long is waited"
+                .to_owned()
+        }
+        "upstream_cut" => "it ended the connection in the middle of an answer (upstream_cut)".to_owned(),
+        "upstream_malformed" => "what it answered is no HTTP that can be passed on (upstream_malformed)".to_owned(),
+        other => format!("it could not be reached ({})", one_line(other)),
+    }
+}
+
+/// The limits that the broker counts, out of all that hold.
+pub(super) fn model_limits(limits: &Limits) -> ModelLimits {
+    ModelLimits {
+        requests: limits.get(LimitName::ModelRequests),
+        body: limits.get(LimitName::RequestBody),
+        total: limits.get(LimitName::RequestTotal),
+        connections: limits.get(LimitName::EndpointConnections),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ipc_proto::broker::{Interface, UpstreamTrouble};
+
+    fn report(request: u32, decision: Decision, ended: bool) -> RequestReport {
+        RequestReport {
+            request,
+            interface: Some(Interface::Messages),
+            decision,
+            rule: if decision == Decision::Deny { "tool_not_allowed".into() } else { String::new() },
+            trouble: (decision == Decision::Fail).then_some(UpstreamTrouble::Silent),
+            status: if ended { 200 } else { 0 },
+            bytes_out: if decision == Decision::Deny { 0 } else { 100 },
+            bytes_in: if ended { 50 } else { 0 },
+            ended,
+        }
+    }
+
+    /// BUD-6, MOD-11: what went out is in the record once, what failed by its name, what was refused as a violation.
+    #[test]
+    fn requests_are_counted_once() {
+        let (mut requests, mut violations) = (Requests::default(), Violations::default());
+        let upstream: Upstream = models::ANTHROPIC.parse().unwrap();
+        let mut take = |report: &RequestReport| requests.report(report, &mut violations);
+        assert_eq!(take(&report(1, Decision::Allow, false)), Taken::Listed);
+        assert_eq!(take(&report(2, Decision::Deny, true)), Taken::Listed);
+        assert_eq!(take(&report(1, Decision::Allow, true)), Taken::Listed);
+        assert_eq!(take(&report(3, Decision::Allow, false)), Taken::Listed);
+        assert_eq!(take(&report(3, Decision::Fail, true)), Taken::Listed);
+        let lines = requests.egress(&upstream);
+        let sums: Vec<(&str, u64, u64)> =
+            lines.iter().map(|line| (line.reason, line.bytes_out, line.bytes_in)).collect();
+        assert_eq!(sums, [("configured", 200, 100), ("upstream_silent", 0, 0)]);
+        assert_eq!(violations.list.len(), 1);
+        assert_eq!(violations.list[0].detail, "messages tool_not_allowed");
+        let told = requests.failures(RunId::new(1, [0; 4]), &upstream);
+        assert!(told.contains("silent for too long") && told.lines().count() == 1, "{told}");
+    }
+
+    /// PRV-5: a broker that contradicts itself is found out.
+    #[test]
+    fn contradictions_are_seen() {
+        let (mut requests, mut violations) = (Requests::default(), Violations::default());
+        let mut take = |report: &RequestReport| requests.report(report, &mut violations);
+        take(&report(1, Decision::Allow, true));
+        assert_eq!(take(&report(1, Decision::Allow, true)), Taken::Contradiction);
+        assert_eq!(take(&report(0, Decision::Allow, true)), Taken::Contradiction);
+        assert_eq!(take(&report(2, Decision::Deny, false)), Taken::Contradiction);
+        take(&report(3, Decision::Allow, false));
+        assert_eq!(
+            take(&RequestReport { bytes_out: 1, ..report(3, Decision::Allow, true) }),
+            Taken::Contradiction
+        );
+        let rule = "Sk-ant".to_owned();
+        assert_eq!(take(&RequestReport { rule, ..report(4, Decision::Deny, true) }), Taken::Contradiction);
+    }
+
+    /// USE-1: the operator reads what to do about it.
+    #[test]
+    fn failures_of_the_service_are_told() {
+        let (mut requests, mut violations) = (Requests::default(), Violations::default());
+        for (request, status) in [(1, 401), (2, 429), (3, 429), (4, 500)] {
+            let failed = RequestReport { status, ..report(request, Decision::Allow, true) };
+            assert_eq!(requests.report(&failed, &mut violations), Taken::Listed);
+        }
+        let told = requests.failures(RunId::new(1, [0; 4]), &models::OPENAI.parse().unwrap());
+        let lines: Vec<&str> = told.lines().collect();
+        assert!(
+            lines[0].contains("answered 401: it does not take the key") && lines[0].ends_with("set openai")
+        );
+        assert!(lines[1].contains("answered 429, 2 times"));
+        assert!(lines[2].contains("answered 500"));
+    }
+}
