@@ -42,13 +42,16 @@ pub(crate) enum Subcommand {
     Doctor(Doctor),
     /// Show what a run did
     Show(Show),
+    /// Store the keys of model services, list their names, remove them
+    Credential(Credential),
 }
 
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit status: the command's own; 128+N if signal N ended it; 124 out of time; 123 memory, growth or a \
                   budget ended it; 125 anet could not run it; 126 and 127 as a shell's.\n\nExample:\n  anet run --here \
-                  --allow pkg.example.com --record record.json -- curl -O https://pkg.example.com/file"
+                  --allow pkg.example.com --record record.json -- curl -O https://pkg.example.com/file\n  echo \"Mend \
+                  the failing test\" | anet run --agent claude --here"
 )]
 pub(crate) struct Run {
     /// Work in the current directory, read-write (default: in a fresh directory, removed at the end)
@@ -72,19 +75,20 @@ pub(crate) struct Run {
     /// Allow a host
     #[arg(long, value_name = "HOST")]
     pub(crate) allow: Vec<String>,
-    /// Set up model access for an agent
+    /// Set up model access for an agent: claude, codex, opencode, hermes, openclaw or custom; without COMMAND the agent itself
+    /// runs, its task on standard input or in --prompt
     #[arg(long, value_name = "NAME")]
     pub(crate) agent: Option<String>,
     /// The agent's task
     #[arg(long, value_name = "TEXT")]
     pub(crate) prompt: Option<String>,
-    /// The model
+    /// The model that every request asks (default: the service's cheapest)
     #[arg(long, value_name = "ID")]
     pub(crate) model: Option<String>,
-    /// The model service
+    /// The model service, such as https://api.example.com/v1
     #[arg(long, value_name = "URL")]
     pub(crate) api_base: Option<String>,
-    /// The stored credential that is the model's key
+    /// The stored credential that is the model's key (default: the service's usual variable, else the stored one of its name)
     #[arg(long, value_name = "NAME")]
     pub(crate) credential: Option<String>,
     /// An srt settings file
@@ -105,7 +109,8 @@ pub(crate) struct Run {
     /// With all limits and budgets of a task from somebody untrusted
     #[arg(long)]
     pub(crate) untrusted: bool,
-    /// A limit: memory, tasks, growth, tunnels_open, tunnels_total, tunnel_sent, tunnel_received, endpoint_connections
+    /// A limit: memory, tasks, growth, tunnels_open, tunnels_total, tunnel_sent, tunnel_received, endpoint_connections,
+    /// model_requests, request_body, request_total, output_tokens
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) limit: Vec<String>,
     /// A budget: destinations, bytes_out, window
@@ -139,4 +144,29 @@ pub(crate) struct Doctor {
 pub(crate) struct Show {
     /// A run's id, as `anet run` and its record name it
     pub(crate) id: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Credential {
+    #[command(subcommand)]
+    pub(crate) action: CredentialAction,
+}
+
+#[derive(clap::Subcommand, Debug)]
+pub(crate) enum CredentialAction {
+    /// Store a value, read from a prompt or from standard input
+    #[command(after_help = "Example:\n  anet credential set anthropic")]
+    Set(CredentialName),
+    /// List the names of the stored ones
+    #[command(after_help = "Example:\n  anet credential list --json")]
+    List,
+    /// Remove one
+    #[command(after_help = "Example:\n  anet credential remove anthropic")]
+    Remove(CredentialName),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CredentialName {
+    /// Its name: that of the service (anthropic, openai, openrouter ...), its host's, or any for --credential
+    pub(crate) name: String,
 }

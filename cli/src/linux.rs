@@ -9,7 +9,7 @@ use ipc_proto::Code;
 use supervisor::error::{STATUS_FAILED, Trouble};
 
 use crate::arguments::{Anet, Subcommand};
-use crate::{doctor, request, show};
+use crate::{credential, doctor, request, show};
 
 pub(crate) fn main() -> ExitCode {
     let outcome = match Anet::try_parse() {
@@ -31,6 +31,7 @@ fn perform(anet: &Anet) -> Result<u8, Trouble> {
         Subcommand::Run(run) => supervisor::guard::run(&request::from_arguments(anet, run)?),
         Subcommand::Doctor(doctor) => doctor::perform(anet, doctor),
         Subcommand::Show(show) => show::perform(anet, show),
+        Subcommand::Credential(credential) => credential::perform(anet, credential),
     }
 }
 

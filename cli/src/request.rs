@@ -5,9 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use ipc_proto::limits::{LIMIT_NAMES, LimitName, Unit};
 use ipc_proto::proxy::MAX_HOSTS;
-use ipc_proto::{Code, HostName, units};
+use ipc_proto::{Code, HostName, Upstream, units};
+use supervisor::config::Agent;
 use supervisor::error::Trouble;
-use supervisor::guard::{EnvOption, RunRequest, TerminalChoice, Work};
+use supervisor::guard::{AgentRequest, EnvOption, RunRequest, TerminalChoice, Work};
 
 use crate::arguments::{Anet, Run};
 
@@ -22,7 +23,8 @@ pub(crate) fn from_arguments(anet: &Anet, run: &Run) -> Result<RunRequest, Troub
         return Err(to_come("--system"));
     }
     refuse_what_is_to_come(run)?;
-    if run.command.is_empty() {
+    let agent = agent(run)?;
+    if run.command.is_empty() && agent.is_none() {
         return Err(bad(
             "there is no command to run; give one after --, such as: anet run -- make test".into()
         ));
@@ -30,6 +32,7 @@ pub(crate) fn from_arguments(anet: &Anet, run: &Run) -> Result<RunRequest, Troub
     let mut request = RunRequest {
         configuration: anet.config.clone(),
         command: run.command.iter().map(|word| c_string("the command", word)).collect::<Result<_, _>>()?,
+        agent,
         work: match (&run.work, run.here) {
             (Some(directory), _) => Work::Directory(directory.clone()),
             (None, true) => Work::Here,
@@ -71,20 +74,42 @@ pub(crate) fn from_arguments(anet: &Anet, run: &Run) -> Result<RunRequest, Troub
 
 /// Options whose part of anet is not there yet: said as such, never ignored.
 fn refuse_what_is_to_come(run: &Run) -> Result<(), Trouble> {
-    let given = [
-        ("--agent", run.agent.is_some()),
-        ("--prompt", run.prompt.is_some()),
-        ("--model", run.model.is_some()),
-        ("--api-base", run.api_base.is_some()),
-        ("--credential", run.credential.is_some()),
-        ("--settings", run.settings.is_some()),
-        ("--ask", run.ask),
-        ("--decider", run.decider.is_some()),
-    ];
+    let given =
+        [("--settings", run.settings.is_some()), ("--ask", run.ask), ("--decider", run.decider.is_some())];
     match given.iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => Err(to_come(option)),
         None => Ok(()),
     }
+}
+
+/// The agent, and what only an agent has.
+fn agent(run: &Run) -> Result<Option<AgentRequest>, Trouble> {
+    let Some(name) = &run.agent else {
+        let given = [
+            ("--prompt", run.prompt.is_some()),
+            ("--model", run.model.is_some()),
+            ("--api-base", run.api_base.is_some()),
+            ("--credential", run.credential.is_some()),
+        ];
+        return match given.iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => Err(bad(format!("{option} is an agent's; say which one with --agent NAME"))),
+            None => Ok(None),
+        };
+    };
+    let agent = Agent::parse(name).ok_or_else(|| {
+        bad(format!("--agent {name}: no such agent; there are claude codex opencode hermes openclaw custom"))
+    })?;
+    let api_base = run
+        .api_base
+        .as_ref()
+        .map(|text| text.parse::<Upstream>().map_err(|error| bad(format!("--api-base {text}: {error}"))));
+    Ok(Some(AgentRequest {
+        agent,
+        prompt: run.prompt.clone(),
+        model: run.model.clone(),
+        api_base: api_base.transpose()?,
+        credential: run.credential.as_ref().map(|name| name.parse()).transpose()?,
+    }))
 }
 
 fn hosts(texts: &[String]) -> Result<Vec<HostName>, Trouble> {
@@ -133,9 +158,6 @@ fn limit(option: &str) -> Result<(LimitName, u64), Trouble> {
         let names: Vec<&str> = known.map(LimitName::as_str).collect();
         return Err(bad(format!("--limit {name}: no such limit; there are {}", names.join(" "))));
     };
-    if is_of_the_model(limit) {
-        return Err(to_come(&format!("--limit {name}")));
-    }
     let number = match limit.unit() {
         Unit::Bytes => units::parse_size(value),
         Unit::Count => units::parse_count(value),
@@ -144,24 +166,6 @@ fn limit(option: &str) -> Result<(LimitName, u64), Trouble> {
         }
     };
     Ok((limit, number.map_err(|error| bad(format!("--limit {option}: {error}")))?))
-}
-
-fn is_of_the_model(limit: LimitName) -> bool {
-    match limit {
-        LimitName::ModelRequests
-        | LimitName::RequestBody
-        | LimitName::RequestTotal
-        | LimitName::OutputTokens => true,
-        LimitName::Memory
-        | LimitName::Tasks
-        | LimitName::Growth
-        | LimitName::TunnelsOpen
-        | LimitName::TunnelsTotal
-        | LimitName::TunnelSent
-        | LimitName::TunnelReceived
-        | LimitName::EndpointConnections
-        | LimitName::WallClock => false,
-    }
 }
 
 fn budget(request: &mut RunRequest, option: &str) -> Result<(), Trouble> {
@@ -230,11 +234,18 @@ mod tests {
             (vec!["--timeout", "10", "ls"], Code::BadOption, "--timeout 10"),
             (vec!["--limit", "memory=2GB", "ls"], Code::BadOption, "memory"),
             (vec!["--limit", "wall_clock=1", "ls"], Code::BadOption, "no such limit"),
-            (vec!["--limit", "model_requests=1", "ls"], Code::NotInThisVersion, "model_requests"),
+            (vec!["--model", "m", "ls"], Code::BadOption, "--agent NAME"),
+            (vec!["--agent", "aider", "ls"], Code::BadOption, "no such agent"),
+            (
+                vec!["--agent", "opencode", "--api-base", "http://api.example.com"],
+                Code::BadOption,
+                "plain http",
+            ),
+            (vec!["--agent", "claude", "--credential", "sk-ANT"], Code::BadOption, "lower-case"),
             (vec!["--budget", "luck=1", "ls"], Code::BadOption, "no such budget"),
             (vec!["--env", "1A=secret", "ls"], Code::BadOption, "--env 1A:"),
             (vec!["--tty", "maybe", "ls"], Code::BadOption, "--tty maybe"),
-            (vec!["--agent", "claude", "ls"], Code::NotInThisVersion, "--agent"),
+            (vec!["--ask", "ls"], Code::NotInThisVersion, "--ask"),
             (vec!["--here"], Code::BadOption, "no command"),
         ] {
             let trouble = parse(&words).unwrap_err();

@@ -100,6 +100,39 @@ pub enum Agent {
     Custom,
 }
 
+impl Agent {
+    /// Every agent.
+    pub const ALL: [Agent; 7] = [
+        Agent::Claude,
+        Agent::Codex,
+        Agent::Opencode,
+        Agent::Hermes,
+        Agent::Openclaw,
+        Agent::Cursor,
+        Agent::Custom,
+    ];
+
+    /// The name that the configuration and `--agent` use.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Agent::Claude => "claude",
+            Agent::Codex => "codex",
+            Agent::Opencode => "opencode",
+            Agent::Hermes => "hermes",
+            Agent::Openclaw => "openclaw",
+            Agent::Cursor => "cursor",
+            Agent::Custom => "custom",
+        }
+    }
+
+    /// The agent of that name.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Agent> {
+        Agent::ALL.into_iter().find(|agent| agent.as_str() == name)
+    }
+}
+
 /// How a trusted peer's task is run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -224,3 +224,6 @@ fn task_argument(what: &str, prefix: &[u8], task: &[u8]) -> Result<CString, Trou
         )
     })
 }
+
+#[cfg(test)]
+mod tests;

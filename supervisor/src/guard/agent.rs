@@ -182,7 +182,7 @@ pub(super) fn check_reachable(
                 format!(
                     "{} is installed at {}, where the run's user (uid {}) cannot read it; install it for all users, below \
                      /usr/local or /opt, or run anet as the user whose it is",
-                    model::name(installed.agent),
+                    installed.agent.as_str(),
                     String::from_utf8_lossy(place.as_os_str().as_bytes()),
                     user.uid
                 ),

@@ -49,7 +49,7 @@ pub(super) fn upstream(asked: &AgentRequest, auto_reply: &AutoReply) -> Result<U
         return named.ok_or_else(|| {
             Trouble::new(
                 Code::NoApiBase,
-                format!("{} has no service of its own; give one with --api-base URL, or set api_base in anet.toml", name(asked.agent)),
+                format!("{} has no service of its own; give one with --api-base URL, or set api_base in anet.toml", asked.agent.as_str()),
             )
         });
     };
@@ -63,7 +63,7 @@ pub(super) fn upstream(asked: &AgentRequest, auto_reply: &AutoReply) -> Result<U
                 format!(
                     "{} speaks to {pinned} alone, and {other} was given as api_base; leave it out, or choose opencode, \
                      hermes, openclaw or custom",
-                    name(asked.agent)
+                    asked.agent.as_str()
                 ),
             ))
         }
@@ -178,19 +178,6 @@ fn refuse_to_pass(variable: &str, request: &RunRequest) -> Result<(), Trouble> {
             "--env {variable}: the model's key never enters the sandbox, where the broker's endpoint needs none; leave it out"
         ),
     ))
-}
-
-/// The agent's name, as the configuration spells it.
-pub(super) fn name(agent: Agent) -> &'static str {
-    match agent {
-        Agent::Claude => "claude",
-        Agent::Codex => "codex",
-        Agent::Opencode => "opencode",
-        Agent::Hermes => "hermes",
-        Agent::Openclaw => "openclaw",
-        Agent::Cursor => "cursor",
-        Agent::Custom => "custom",
-    }
 }
 
 /// Where else an agent may be installed: the configured read-only paths.

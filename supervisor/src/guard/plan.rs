@@ -79,7 +79,7 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     let pseudo = mode.filter(|mode| mode.run.contains(&true));
     let argv = setting.argv.take().unwrap_or_else(|| request.command.clone());
     let name = match (&request.agent, request.command.is_empty()) {
-        (Some(asked), true) => model::name(asked.agent).to_owned(),
+        (Some(asked), true) => asked.agent.as_str().to_owned(),
         (Some(_) | None, _) => agent_name(&argv),
     };
     let command = CommandPlan {

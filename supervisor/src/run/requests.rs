@@ -58,7 +58,7 @@ impl Requests {
             let interface = interface.as_str().unwrap_or("model").to_owned();
             violations.push("model", format!("{interface} {}", report.rule));
         }
-        if report.ended {
+        if report.ended && report.decision != Decision::Deny {
             self.bytes_in = self.bytes_in.saturating_add(report.bytes_in);
             if let Some(trouble) = report.trouble {
                 *self.troubles.entry(trouble.as_str()).or_default() += 1;
