@@ -122,7 +122,8 @@ impl Prompt {
                 ),
             )
         };
-        let signals = Signals::block(&INTERRUPTIONS).map_err(failed)?;
+        let signals = Signals::block(&INTERRUPTIONS)
+            .map_err(|errno| failed(rustix::io::Errno::from_raw_os_error(errno as i32)))?;
         let before = tcgetattr(stdin()).map_err(failed)?;
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO);
