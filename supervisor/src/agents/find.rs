@@ -95,12 +95,18 @@ pub(super) enum Why {
 /// [`Code::AgentMissing`], with where it was looked for, what stood in the way, and how to install it;
 /// [`Code::AgentUnsupported`] for those that anet does not install or start.
 pub fn find(agent: Agent, search: &Search<'_>) -> Result<Installed, Trouble> {
-    let looked = match agent {
+    match agent {
         Agent::Claude | Agent::Codex | Agent::Opencode | Agent::Hermes | Agent::Openclaw => {
-            places(search, own_places(agent))
+            let mut looked = places(search, own_places(agent));
+            // For a PATH that lacks them.
+            looked.extend(SYSTEM_PLACES.map(PathBuf::from));
+            find_in(agent, &looked, search)
         }
-        Agent::Cursor | Agent::Custom => return Err(unsupported(agent)),
-    };
+        Agent::Cursor | Agent::Custom => Err(unsupported(agent)),
+    }
+}
+
+fn find_in(agent: Agent, looked: &[PathBuf], search: &Search<'_>) -> Result<Installed, Trouble> {
     let mut first: Option<(PathBuf, Why)> = None;
     for candidate in
         looked.iter().map(|place| place.join(command_name(agent))).filter(|file| is_program(file))
@@ -110,7 +116,7 @@ pub fn find(agent: Agent, search: &Search<'_>) -> Result<Installed, Trouble> {
             Err(why) => first = first.or(Some((candidate, why))),
         }
     }
-    Err(missing(agent, &looked, first))
+    Err(missing(agent, looked, first))
 }
 
 fn examine(agent: Agent, candidate: &Path, search: &Search<'_>) -> Result<Installed, Why> {
@@ -133,7 +139,7 @@ fn examine(agent: Agent, candidate: &Path, search: &Search<'_>) -> Result<Instal
 
 /// Where installers put things below HOME, of whatever agent.
 const HOME_PLACES: [&str; 5] = [".local/bin", "bin", ".npm-global/bin", ".bun/bin", ".local/share/pnpm"];
-/// Where a system's own are, for a `PATH` that lacks them.
+/// Where a system's own are.
 const SYSTEM_PLACES: [&str; 2] = ["/usr/local/bin", "/usr/bin"];
 /// Where a program stands in a directory that is named as a whole.
 const BELOW: [&str; 3] = ["", "bin", "node_modules/.bin"];
@@ -160,7 +166,6 @@ pub(super) fn places(search: &Search<'_>, own: &[&str]) -> Vec<PathBuf> {
     if let Some(home) = search.home {
         all.extend(HOME_PLACES.iter().chain(own).map(|place| home.join(place)));
     }
-    all.extend(SYSTEM_PLACES.iter().map(PathBuf::from));
     let mut places: Vec<PathBuf> = Vec::with_capacity(all.len());
     for place in all {
         if place.is_absolute() && !places.contains(&place) {
@@ -244,7 +249,10 @@ fn missing(agent: Agent, looked: &[PathBuf], first: Option<(PathBuf, Why)>) -> T
         return Trouble::new(Code::AgentMissing, format!("{name}: {} {why}", candidate.display()));
     }
     let mut places = String::new();
-    for place in looked {
+    for (at, place) in looked.iter().enumerate() {
+        if looked.iter().take(at).any(|known| known == place) {
+            continue;
+        }
         if places.len() > SHOWN_PLACES {
             places.push_str(", ...");
             break;
