@@ -6,6 +6,7 @@
 
 mod client;
 mod memory;
+mod model;
 mod start;
 mod tunnel;
 
@@ -18,14 +19,17 @@ fn main() {
             start::print();
             tunnel::print();
             memory::print();
+            model::print();
         }
         ["start"] => start::print(),
         ["tunnel"] => tunnel::print(),
         ["memory"] => memory::print(),
+        ["model"] => model::print(),
+        ["ask", rest @ ..] => model::client(rest),
         ["fetch", rest @ ..] => client::fetch(rest),
         ["open", rest @ ..] => client::open(rest),
         _ => {
-            eprintln!("anet-bench: no argument for the whole table, or one of: start tunnel memory");
+            eprintln!("anet-bench: no argument for the whole table, or one of: start tunnel memory model");
             std::process::exit(2);
         }
     }
