@@ -8,7 +8,16 @@
     allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::wildcard_enum_match_arm)
 )]
 
+pub mod answer;
+pub mod ask;
+pub mod connection;
+pub mod gate;
 pub mod head;
 pub mod key;
 pub mod policy;
+pub mod report;
+pub mod requests;
+pub mod run;
+pub mod service;
 pub mod upstream;
+pub mod whose;

@@ -1,0 +1,214 @@
+//! One request, from its head to its answer: a step a function, in the order in which they are taken.
+//!
+//! What needs no body is decided before the body is read, what needs no connection before one is asked for, and nothing goes
+//! out that was not counted, debited and reported first.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming as AgentBody;
+use ipc_proto::broker::UpstreamTrouble;
+use tokio::time::timeout;
+
+use crate::answer::{self, Answer};
+use crate::policy::{self, Headers, Interface, Refusal, Route, Rule};
+use crate::report::{Report, wire};
+use crate::run::Run;
+use crate::upstream::{Incoming, Outgoing, Upstreams};
+
+/// How long a body may take.
+pub const BODY_TIME: Duration = Duration::from_secs(60);
+
+/// What every request of every run needs.
+pub struct Service {
+    /// The model's service.
+    pub upstreams: Upstreams,
+    /// Whose it is.
+    pub whose: policy::Service,
+    /// Whether it can be asked: there is a key, or it needs none.
+    pub has_key: bool,
+}
+
+/// Answers an agent's request. `refused`: its head was, and the request stands in for it.
+pub async fn serve(
+    service: &Service,
+    run: Rc<Run>,
+    request: Request<AgentBody>,
+    refused: Option<Refusal>,
+) -> Response<Answer> {
+    run.may_ask().await;
+    let mut report = Report::new(Rc::clone(&run));
+    let mut interface = None;
+    let result = match refused {
+        Some(refusal) => Err(Failure::Refused(refusal)),
+        None => answer(service, &run, request, &mut report, &mut interface).await,
+    };
+    match result {
+        Ok(Answered::Here(body)) => {
+            report.answered_here();
+            let headers =
+                HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+            answer::whole(StatusCode::OK, headers, body)
+        }
+        Ok(Answered::Service(interface, incoming)) => {
+            report.answered(incoming.status);
+            answer::streamed(&run, interface, incoming, report)
+        }
+        Err(Failure::Refused(refusal)) => {
+            report.refused(&refusal);
+            answer::refusal(&run, interface, &refusal)
+        }
+        Err(Failure::Trouble(trouble)) => {
+            let refusal = refusal_of(trouble, run.silence);
+            report.answered(refusal.status);
+            report.failed(trouble);
+            answer::refusal(&run, interface, &refusal)
+        }
+    }
+}
+
+/// Who answers.
+enum Answered {
+    /// We do.
+    Here(Vec<u8>),
+    /// The service does.
+    Service(Interface, Incoming),
+}
+
+/// Why there is no answer of the service.
+#[derive(Debug)]
+pub enum Failure {
+    /// A rule of ours.
+    Refused(Refusal),
+    /// It went out, and nothing came back.
+    Trouble(UpstreamTrouble),
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::Refused(refusal)
+    }
+}
+
+async fn answer(
+    service: &Service,
+    run: &Rc<Run>,
+    request: Request<AgentBody>,
+    report: &mut Report,
+    asked: &mut Option<Interface>,
+) -> Result<Answered, Failure> {
+    let (head, body) = request.into_parts();
+    let target = head.uri.path_and_query().map_or("", |target| target.as_str());
+    let (route, headers) = policy::head(&run.policy, &head.method, target, &head.headers)?;
+    let (interface, keep_beta) = match route {
+        Route::Model(interface, keep_beta) => (interface, keep_beta),
+        Route::Models => return Ok(Answered::Here(policy::models(&run.policy))),
+    };
+    *asked = Some(interface);
+    report.is_for(interface);
+
+    let question = Question { interface, keep_beta, headers };
+    before_the_body(service, run)?;
+    let length = length_of(&body)?;
+    run.check_body(length)?;
+    let room = run.room_for(length).await;
+    let body = read(body, length).await?;
+    let incoming = ask(service, run, question, &body, report).await?;
+    drop(room);
+    Ok(Answered::Service(interface, incoming))
+}
+
+/// What is asked, but for its body.
+#[derive(Debug)]
+pub struct Question {
+    /// Which interface.
+    pub interface: Interface,
+    /// Whether `?beta=true` stays.
+    pub keep_beta: bool,
+    /// The headers that go on.
+    pub headers: Headers,
+}
+
+/// What can be said without the body.
+///
+/// # Errors
+/// No key, or no request left.
+pub fn before_the_body(service: &Service, run: &Run) -> Result<(), Refusal> {
+    if !service.has_key {
+        return Err(Refusal::plain(Rule::NoKey));
+    }
+    run.check_requests()
+}
+
+/// Checks a body, counts the request, has it debited, reports it, and sends it. Whoever asks here is told the head of the
+/// answer.
+///
+/// # Errors
+/// The refusal, or what went wrong on the way.
+pub async fn ask(
+    service: &Service,
+    run: &Rc<Run>,
+    question: Question,
+    body: &[u8],
+    report: &mut Report,
+) -> Result<Incoming, Failure> {
+    let Question { interface, keep_beta, headers } = question;
+    let body = policy::body(interface, &run.policy, &headers, body)?;
+    let place = run.enter_request(u64::try_from(body.bytes.len()).unwrap_or(u64::MAX))?;
+    let outgoing = Outgoing {
+        interface: wire(interface),
+        keep_beta,
+        headers: headers.forward,
+        body: Bytes::from(body.bytes),
+    };
+    let bytes = service.upstreams.wire_size(&outgoing);
+    run.debit(report.number(), bytes).await?;
+    place.goes();
+    report.goes_out(bytes);
+    service.upstreams.send(outgoing, run.silence).await.map_err(Failure::Trouble)
+}
+
+/// How long the body is: a head without a length has none.
+fn length_of(body: &AgentBody) -> Result<u64, Refusal> {
+    match http_body::Body::size_hint(body).exact() {
+        Some(0) | None => Err(Refusal::plain(Rule::BodyMissing)),
+        Some(length) => Ok(length),
+    }
+}
+
+/// Reads a body that was found short enough.
+async fn read(body: AgentBody, length: u64) -> Result<Bytes, Refusal> {
+    let most = usize::try_from(length).unwrap_or(usize::MAX);
+    match timeout(BODY_TIME, Limited::new(body, most).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(_)) => Err(Refusal::of(Rule::BodyMalformed, "it ended early")),
+        Err(_) => Err(Refusal::of(Rule::BodyTimeout, "60 seconds")),
+    }
+}
+
+/// What the agent is told when the service fails: always an answer, never a wait without end (MOD-11).
+#[must_use]
+pub fn refusal_of(trouble: UpstreamTrouble, silence: Duration) -> Refusal {
+    match trouble {
+        UpstreamTrouble::Unreachable(reason) => Refusal::of(Rule::UpstreamUnreachable, reason.as_str()),
+        UpstreamTrouble::Untrusted => {
+            Refusal::of(Rule::UpstreamTls, "its certificate is for another name, not trusted, or out of date")
+        }
+        UpstreamTrouble::Silent => {
+            Refusal::of(Rule::UpstreamTimeout, &format!("{} seconds", silence.as_secs()))
+        }
+        UpstreamTrouble::Cut => Refusal::plain(Rule::UpstreamClosed),
+        UpstreamTrouble::Malformed => Refusal::of(Rule::UpstreamMalformed, "it is no HTTP"),
+    }
+}
+
+/// An answer after which nothing more is read from the agent.
+#[must_use]
+pub fn and_close(mut answer: Response<Answer>) -> Response<Answer> {
+    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    answer
+}

@@ -1,0 +1,289 @@
+//! One run: what it may ask, its limits, what it has used, and what the supervisor is told of it.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ipc_proto::RunId;
+use ipc_proto::broker::{
+    FromBroker, LARGEST_BODY, MOST_CONNECTIONS, ModelLimits, ModelPolicy, ModelTotals, RequestReport,
+};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+
+use crate::policy::{Policy, Refusal, Rule, Service};
+
+/// Messages of a run that may wait for the supervisor before its next request waits too.
+const MOST_WAITING: usize = 32;
+/// What bodies of one run may take of the broker's memory at once, in KiB: two of the largest. A body waits for its room.
+const ROOM: u32 = 64 * 1024;
+const KIB: u64 = 1024;
+
+/// Nobody asked for what was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unasked;
+
+/// A run that is served.
+#[derive(Debug)]
+pub struct Run {
+    id: RunId,
+    /// What holds for each of its requests.
+    pub policy: Policy,
+    /// How long the service may be silent.
+    pub silence: Duration,
+    limits: ModelLimits,
+    debits: bool,
+    totals: Cell<ModelTotals>,
+    connections: Cell<u64>,
+    requests: Cell<u32>,
+    room: Arc<Semaphore>,
+    questions: RefCell<HashMap<u32, oneshot::Sender<bool>>>,
+    waiting: RefCell<VecDeque<FromBroker>>,
+    /// Something waits for the supervisor.
+    filled: Notify,
+    /// Something of it has gone.
+    taken: Notify,
+    closing: watch::Sender<bool>,
+}
+
+impl Run {
+    /// A run with nothing used.
+    #[must_use]
+    pub fn new(id: RunId, service: Service, policy: &ModelPolicy, limits: ModelLimits, debits: bool) -> Self {
+        Run {
+            id,
+            policy: Policy {
+                service,
+                model: policy.model.as_str().to_owned(),
+                output_tokens: policy.output_tokens,
+            },
+            silence: Duration::from_millis(policy.silence),
+            limits,
+            debits,
+            totals: Cell::default(),
+            connections: Cell::new(0),
+            requests: Cell::new(0),
+            room: Arc::new(Semaphore::new(usize::try_from(ROOM).unwrap_or(usize::MAX))),
+            questions: RefCell::default(),
+            waiting: RefCell::default(),
+            filled: Notify::new(),
+            taken: Notify::new(),
+            closing: watch::Sender::new(false),
+        }
+    }
+
+    /// Which run.
+    #[must_use]
+    pub fn id(&self) -> RunId {
+        self.id
+    }
+
+    /// What it reached so far.
+    #[must_use]
+    pub fn totals(&self) -> ModelTotals {
+        self.totals.get()
+    }
+
+    fn count(&self, change: impl FnOnce(&mut ModelTotals)) {
+        let mut totals = self.totals.get();
+        change(&mut totals);
+        self.totals.set(totals);
+    }
+
+    /// The next request's number, from 1.
+    #[must_use]
+    pub fn next_request(&self) -> u32 {
+        self.requests.set(self.requests.get().saturating_add(1));
+        self.requests.get()
+    }
+
+    /// A place for a connection.
+    ///
+    /// # Errors
+    /// The limit.
+    pub fn enter_connection(self: &Rc<Self>) -> Result<ConnectionPlace, Refusal> {
+        let limit = self.limits.connections.unwrap_or(MOST_CONNECTIONS);
+        let now = self.connections.get() + 1;
+        if now > limit {
+            return Err(Refusal::of(Rule::LimitEndpointConnections, &limit.to_string()));
+        }
+        self.connections.set(now);
+        self.count(|totals| totals.connections = totals.connections.max(now));
+        Ok(ConnectionPlace(Rc::clone(self)))
+    }
+
+    /// Whether another request may go out at all: what can be said before its body has come.
+    ///
+    /// # Errors
+    /// The limit.
+    pub fn check_requests(&self) -> Result<(), Refusal> {
+        match self.limits.requests {
+            Some(limit) if self.totals.get().requests >= limit => {
+                Err(Refusal::of(Rule::LimitModelRequests, &limit.to_string()))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Whether a body of this length may be: as it comes, and as it goes out.
+    ///
+    /// # Errors
+    /// The limit.
+    pub fn check_body(&self, bytes: u64) -> Result<(), Refusal> {
+        let limit = self.limits.body.unwrap_or(LARGEST_BODY);
+        if bytes > limit { Err(Refusal::of(Rule::LimitRequestBody, &amount(limit))) } else { Ok(()) }
+    }
+
+    /// Counts a request that is about to go out. Dropped before it [goes](RequestPlace::goes), it was none.
+    ///
+    /// # Errors
+    /// The limit. No other request can come between the question and the counting.
+    pub fn enter_request(self: &Rc<Self>, body: u64) -> Result<RequestPlace, Refusal> {
+        self.check_requests()?;
+        self.check_body(body)?;
+        let total = self.totals.get().total.saturating_add(body);
+        if let Some(limit) = self.limits.total.filter(|limit| total > *limit) {
+            return Err(Refusal::of(Rule::LimitRequestTotal, &amount(limit)));
+        }
+        self.count(|totals| {
+            totals.requests += 1;
+            totals.total = total;
+        });
+        Ok(RequestPlace { run: Rc::clone(self), body, gone: false })
+    }
+
+    /// Counts a refusal.
+    pub fn refused(&self) {
+        self.count(|totals| totals.refused += 1);
+    }
+
+    /// Waits until there is memory for a body of this length.
+    pub async fn room_for(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
+        // A body over all of the room (its limit was raised that far) has the room for itself.
+        let kib = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(ROOM).min(ROOM);
+        Arc::clone(&self.room).acquire_many_owned(kib).await.ok()
+    }
+
+    /// Debits a request, where a budget asks for that. No answer is no.
+    ///
+    /// # Errors
+    /// [`Rule::Budget`].
+    pub async fn debit(&self, request: u32, bytes: u64) -> Result<(), Refusal> {
+        if !self.debits {
+            return Ok(());
+        }
+        let (answer, granted) = oneshot::channel();
+        self.questions.borrow_mut().insert(request, answer);
+        self.tell(FromBroker::Want { run: self.id, request, bytes });
+        if granted.await.unwrap_or(false) { Ok(()) } else { Err(Refusal::plain(Rule::Budget)) }
+    }
+
+    /// The supervisor's answer.
+    ///
+    /// # Errors
+    /// Nobody asked.
+    pub fn answer_debit(&self, request: u32, granted: bool) -> Result<(), Unasked> {
+        let question = self.questions.borrow_mut().remove(&request).ok_or(Unasked)?;
+        // Whoever asked may be gone with its agent.
+        let _ = question.send(granted);
+        Ok(())
+    }
+
+    /// Reports a request.
+    pub fn report(&self, report: RequestReport) {
+        self.tell(FromBroker::Request { run: self.id, report });
+    }
+
+    fn tell(&self, message: FromBroker) {
+        self.waiting.borrow_mut().push_back(message);
+        self.filled.notify_one();
+    }
+
+    /// Waits until little enough waits for the supervisor: a run whose requests come faster than they can be recorded waits.
+    /// That bounds what waits at all, since a request and its connection leave two messages at most.
+    pub async fn may_ask(&self) {
+        loop {
+            let taken = self.taken.notified();
+            if self.waiting.borrow().len() < MOST_WAITING {
+                return;
+            }
+            taken.await;
+        }
+    }
+
+    /// The next message for the supervisor, if there is one.
+    pub fn try_next_message(&self) -> Option<FromBroker> {
+        let message = self.waiting.borrow_mut().pop_front();
+        self.taken.notify_waiters();
+        message
+    }
+
+    /// Waits for the next message for the supervisor.
+    pub async fn next_message(&self) -> FromBroker {
+        loop {
+            let filled = self.filled.notified();
+            if let Some(message) = self.try_next_message() {
+                return message;
+            }
+            filled.await;
+        }
+    }
+
+    /// Ends everything of the run.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// Waits for the run's end.
+    pub async fn closed(&self) {
+        // The sender lives in this very run: it cannot be gone.
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+}
+
+/// Bytes as the operator writes a limit.
+fn amount(bytes: u64) -> String {
+    const MIB: u64 = KIB * KIB;
+    if bytes > 0 && bytes % MIB == 0 { format!("{} MiB", bytes / MIB) } else { format!("{bytes} bytes") }
+}
+
+/// A connection that is there.
+#[derive(Debug)]
+pub struct ConnectionPlace(Rc<Run>);
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.0.connections.set(self.0.connections.get().saturating_sub(1));
+    }
+}
+
+/// A request that counts.
+#[derive(Debug)]
+pub struct RequestPlace {
+    run: Rc<Run>,
+    body: u64,
+    gone: bool,
+}
+
+impl RequestPlace {
+    /// It goes out, and counts from now on whatever becomes of it.
+    pub fn goes(mut self) {
+        self.gone = true;
+        self.run.count(|totals| totals.body = totals.body.max(self.body));
+    }
+}
+
+impl Drop for RequestPlace {
+    fn drop(&mut self) {
+        if !self.gone {
+            self.run.count(|totals| {
+                totals.requests = totals.requests.saturating_sub(1);
+                totals.total = totals.total.saturating_sub(self.body);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
