@@ -14,6 +14,9 @@ use crate::error::Trouble;
 
 /// The directory of its state, below HOME.
 const STATE: &str = ".hermes";
+/// Requests in all, where the service answers with what may be better the next time; hermes's own number is 3, with seconds
+/// between them.
+const TRIES: u8 = 2;
 /// Starts hermes in a Python that is not the one of its own environment: argument 1 is that environment's packages.
 const START_BESIDE: &str = "import site,sys;site.addsitedir(sys.argv.pop(1));sys.argv[0]='hermes';\
                             from hermes_cli.main import main;sys.exit(main())";
@@ -143,6 +146,7 @@ pub(super) fn home_files(setup: &Setup<'_>) -> Vec<HomeFile> {
             "max_tokens": setup.output_tokens,
             "context_length": CONTEXT_TOKENS,
         },
+        "agent": { "api_max_retries": TRIES },
         // Both fetch programs from hosts that are not allowed, and wait for them.
         "security": { "tirith_enabled": false, "allow_lazy_installs": false },
     });

@@ -109,14 +109,13 @@ fn has_avx2() -> bool {
 /// The directory of the package that the program is part of.
 fn package(program: &Path) -> Option<PathBuf> {
     let in_npm = program.components().any(|part| part.as_os_str() == "node_modules");
+    let marker = if in_npm { "package.json" } else { CODEX_PACKAGE };
     program
         .ancestors()
         .skip(1)
         // Not beyond the package: what is above are other packages, or a person's project.
         .take_while(|above| file_name(above) != "node_modules")
-        .find(|above| {
-            above.join(CODEX_PACKAGE).is_file() && !in_npm || in_npm && above.join("package.json").is_file()
-        })
+        .find(|above| above.join(marker).is_file())
         .map(Path::to_path_buf)
 }
 
