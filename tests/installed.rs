@@ -5,18 +5,19 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-/// The programs of a release, each with the file mode that a package gives it. A proxy that others could read
-/// would be dumpable from its exec to its first line: hence 0711.
-const PROGRAMS: [(&str, u32); 6] = [
+/// The programs of a release, each with the file mode that a package gives it. A proxy or broker that others could
+/// read would be dumpable from its exec to its first line: hence 0711.
+const PROGRAMS: [(&str, u32); 7] = [
     ("anet", 0o755),
     ("anet-supervisor", 0o755),
     ("anet-launcher", 0o755),
     ("anet-init", 0o755),
     ("anet-proxy", 0o711),
+    ("anet-broker", 0o711),
     ("anet-terminal", 0o755),
 ];
 /// The programs that run inside, from this crate.
-const INSIDE: [&str; 2] = ["probe", "tunnel-client"];
+const INSIDE: [&str; 3] = ["probe", "tunnel-client", "model-client"];
 
 /// Copies a program. Another process writes it: a descriptor of this one, open for writing, would be inherited by
 /// whatever another thread starts just now, and until that has executed its program the copy is "text file busy".
@@ -64,6 +65,11 @@ impl Installed {
     /// The client that speaks to the proxy byte by byte.
     pub fn client(&self) -> PathBuf {
         self.dir.join("tunnel-client")
+    }
+
+    /// The client that speaks to the broker byte by byte.
+    pub fn model_client(&self) -> PathBuf {
+        self.dir.join("model-client")
     }
 
     /// A second copy, so that the caller's processes can be told from everybody else's by their program files.

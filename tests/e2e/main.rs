@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod agents;
 mod attacks;
 mod directories;
 mod doctor;
@@ -9,9 +10,12 @@ mod egress;
 mod environment;
 mod exit;
 mod hello;
+mod hostile;
 mod interactive;
+mod key;
 mod kill;
 mod limits;
+mod model;
 mod prb;
 mod programs;
 mod protected;

@@ -11,6 +11,7 @@
 //! | `..., "filler": N` | `FILLER` in the body becomes so many letters |
 //! | `..., "half_close": true` `"abandon_ms": N` | closes its writing side; goes away after so long |
 //! | `..., "keep": true` | the connection is left open for the next step that has `"again": true` |
+//! | `..., "head": true` | the answer is a head alone, as that of HEAD |
 //! | `{"ms": N}` | waits |
 
 #![forbid(unsafe_code)]
@@ -79,7 +80,7 @@ fn run(address: &str, step: &Value, kept: &mut Option<TcpStream>) -> Value {
         let _ = stream.shutdown(Shutdown::Both);
         return json!({ "abandoned": true });
     }
-    let mut result = answer(&mut stream, started);
+    let mut result = answer(&mut stream, started, step["head"] == true);
     if step["keep"] == true {
         *kept = Some(stream);
     } else {
@@ -106,7 +107,9 @@ fn raw(text: &Value) -> Vec<u8> {
 fn post(address: &str, step: &Value) -> Vec<u8> {
     let body = match &step["body"] {
         Value::String(text) => text.clone(),
-        value => value.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            step["body"].to_string()
+        }
     };
     let body = match step["filler"].as_u64() {
         Some(count) => body.replace("FILLER", &"a".repeat(usize::try_from(count).expect("a size"))),
@@ -132,12 +135,12 @@ fn post(address: &str, step: &Value) -> Vec<u8> {
 }
 
 /// Reads one answer: to the end that its own head tells, or to the connection's.
-fn answer(stream: &mut TcpStream, started: Instant) -> Value {
+fn answer(stream: &mut TcpStream, started: Instant, head_alone: bool) -> Value {
     let mut bytes = Vec::new();
     let mut buffer = vec![0; 65536];
     let mut first = None;
     let end = loop {
-        if whole(&bytes) {
+        if whole(&bytes) || head_alone && bytes.ends_with(b"\r\n\r\n") {
             break "whole";
         }
         match stream.read(&mut buffer) {
