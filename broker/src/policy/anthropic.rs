@@ -119,15 +119,41 @@ static RESULTS: Kinds = Kinds {
         ("tool_reference", &[("tool_name", Treat::Text)]),
         (
             "browser_state",
-            &[("tabs", Treat::Each(&Treat::Flat)), ("state_changes", Treat::Each(&Treat::Flat))],
+            &[
+                ("tabs", Treat::Each(&Treat::Object(TAB))),
+                ("state_changes", Treat::Each(&Treat::Tagged(&TAB_CHANGES))),
+            ],
         ),
+    ],
+    also: nothing_else,
+};
+
+/// What the agent's own browser shows: addresses are text, which nobody follows.
+static TAB: &[Field] =
+    &[("tab_id", Treat::Text), ("title", Treat::Text), ("url", Treat::Text), ("active", Treat::Flag)];
+
+static TAB_CHANGES: Kinds = Kinds {
+    rule: Rule::ContentNotAllowed,
+    default: None,
+    common: &[("url", Treat::Text)],
+    table: &[
+        ("tab_opened", &[("tab_id", Treat::Text)]),
+        ("download_started", &[("download_id", Treat::Text)]),
+        (
+            "download_completed",
+            &[("download_id", Treat::Text), ("path", Treat::Text), ("size_bytes", Treat::Number)],
+        ),
+        ("download_failed", &[("download_id", Treat::Text), ("error", Treat::Text)]),
     ],
     also: nothing_else,
 };
 
 static TEXT: &[Field] = &[("text", Treat::Text), ("citations", Treat::Each(&Treat::Tagged(&CITATIONS)))];
 
-static IMAGE: &[Field] = &[("source", Treat::Tagged(&IMAGE_SOURCES)), ("transformations", Treat::Flat)];
+static IMAGE: &[Field] = &[
+    ("source", Treat::Tagged(&IMAGE_SOURCES)),
+    ("transformations", Treat::Object(&[("oversized_image", Treat::Text)])),
+];
 
 static DOCUMENT: &[Field] = &[
     ("source", Treat::Tagged(&DOCUMENT_SOURCES)),
@@ -263,7 +289,8 @@ static SCREEN: &[Field] = &[
     ("enable_zoom", Treat::Flag),
 ];
 
-static TOOLSET: &[Field] = &[("configs", Treat::Map(&Treat::Flat))];
+static TOOLSET: &[Field] =
+    &[("configs", Treat::Map(&Treat::Object(&[("enabled", Treat::Flag), ("defer_loading", Treat::Flag)])))];
 
 /// Tools that come or go in the middle of a conversation; those of an MCP server are not among them.
 static CHANGED_TOOLS: Kinds = Kinds {
@@ -317,21 +344,28 @@ static CONTEXT_MANAGEMENT: &[Field] = &[("edits", Treat::Each(&Treat::Tagged(&ED
 static EDITS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
     default: None,
-    common: &[("keep", Treat::Flat)],
+    common: &[("keep", Treat::OneOfOr(Rule::UnknownValue, &["all"], &AMOUNT))],
     table: &[
         (CLEAR_THINKING, &[]),
         (
             "clear_tool_uses_20250919",
             &[
-                ("trigger", Treat::Flat),
-                ("clear_at_least", Treat::Flat),
-                ("clear_tool_inputs", Treat::Flat),
-                ("exclude_tools", Treat::Flat),
+                ("trigger", AMOUNT),
+                ("clear_at_least", AMOUNT),
+                ("clear_tool_inputs", Treat::FlagOr(&NAMES)),
+                ("exclude_tools", NAMES),
             ],
         ),
     ],
     also: nothing_else,
 };
+
+const NAMES: Treat = Treat::Each(&Treat::Text);
+
+const AMOUNT: Treat = Treat::Object(&[
+    ("type", Treat::OneOf(Rule::UnknownValue, &["input_tokens", "tool_uses", "thinking_turns", "all"])),
+    ("value", Treat::Number),
+]);
 
 const CLEAR_THINKING: &str = "clear_thinking_20251015";
 

@@ -32,13 +32,13 @@ static REQUEST: &[Field] = &[
     ("response_format", Treat::Tagged(&FORMATS)),
     ("reasoning_effort", Treat::Text),
     ("verbosity", Treat::Text),
-    ("stop", Treat::Flat),
+    ("stop", Treat::TextOr(&Treat::Each(&Treat::Text))),
     ("temperature", Treat::Number),
     ("top_p", Treat::Number),
     ("frequency_penalty", Treat::Number),
     ("presence_penalty", Treat::Number),
     ("seed", Treat::Number),
-    ("logit_bias", Treat::Flat),
+    ("logit_bias", Treat::Map(&Treat::Number)),
     ("logprobs", Treat::Flag),
     ("top_logprobs", Treat::Number),
     ("modalities", Treat::Each(&Treat::OneOf(Rule::ContentNotAllowed, &["text"]))),
@@ -81,18 +81,43 @@ static MESSAGE: &[Field] = &[
     // What the model thought, under the names that services have for it; sent back unchanged.
     ("reasoning", Treat::Text),
     ("reasoning_content", Treat::Text),
-    ("reasoning_details", Treat::Each(&Treat::Flat)),
-    ("cache_control", Treat::Flat),
+    ("reasoning_details", Treat::Each(&Treat::Tagged(&THOUGHTS))),
+    ("cache_control", Treat::Object(CACHE_CONTROL)),
     // What an answer cited.
     ("annotations", Treat::Dropped),
     // Names a spoken answer that is stored.
     ("audio", Treat::Refused(Rule::StateNotAllowed)),
 ];
 
+/// As gateways have them.
+static THOUGHTS: Kinds = Kinds {
+    rule: Rule::ContentNotAllowed,
+    default: None,
+    common: &[
+        ("id", Treat::Text),
+        ("format", Treat::Text),
+        ("index", Treat::Number),
+        ("signature", Treat::Text),
+    ],
+    table: &[
+        ("reasoning.text", &[("text", Treat::Text)]),
+        ("reasoning.summary", &[("summary", Treat::Text)]),
+        ("reasoning.encrypted", &[("data", Treat::Text)]),
+    ],
+    also: nothing_else,
+};
+
+/// Marks for the prompt cache of models behind a gateway.
+static CACHE_CONTROL: &[Field] =
+    &[("type", Treat::OneOf(Rule::UnknownValue, &["ephemeral"])), ("ttl", Treat::Text)];
+
 static PARTS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
     default: None,
-    common: &[("cache_control", Treat::Flat), ("prompt_cache_breakpoint", Treat::Flat)],
+    common: &[
+        ("cache_control", Treat::Object(CACHE_CONTROL)),
+        ("prompt_cache_breakpoint", Treat::Object(&[("mode", Treat::Text)])),
+    ],
     table: &[
         ("text", &[("text", Treat::Text)]),
         ("refusal", &[("refusal", Treat::Text)]),
@@ -122,7 +147,7 @@ static PARTS: Kinds = Kinds {
 static TOOLS: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
     default: None,
-    common: &[("cache_control", Treat::Flat)],
+    common: &[("cache_control", Treat::Object(CACHE_CONTROL))],
     table: &[
         ("function", &[("function", Treat::Object(FUNCTION))]),
         (
@@ -132,7 +157,16 @@ static TOOLS: Kinds = Kinds {
                 Treat::Object(&[
                     ("name", Treat::Text),
                     ("description", Treat::Text),
-                    ("format", Treat::Object(&[("type", Treat::Text), ("grammar", Treat::Flat)])),
+                    (
+                        "format",
+                        Treat::Object(&[
+                            ("type", Treat::OneOf(Rule::UnknownValue, &["text", "grammar"])),
+                            (
+                                "grammar",
+                                Treat::Object(&[("syntax", Treat::Text), ("definition", Treat::Text)]),
+                            ),
+                        ]),
+                    ),
                 ]),
             )],
         ),
@@ -155,7 +189,7 @@ static CALLS: Kinds = Kinds {
         ("id", Treat::Text),
         ("index", Treat::Number),
         // Gemini behind this interface signs its thoughts here and wants them back.
-        ("extra_content", Treat::Object(&[("google", Treat::Flat)])),
+        ("extra_content", Treat::Object(&[("google", Treat::Object(&[("thought_signature", Treat::Text)]))])),
     ],
     table: &[
         ("function", &[("function", Treat::Object(CALL))]),

@@ -23,8 +23,6 @@ pub(super) enum Treat {
     Flag,
     /// A number.
     Number,
-    /// Text, number or flag; or a list or object of such alone.
-    Flat,
     /// Checked by the code that rewrites it.
     Rewritten,
     /// Harmless and of no use here: taken out.
@@ -32,6 +30,8 @@ pub(super) enum Treat {
     /// Refused by this rule. Null and false are what many clients write for "not there":
     /// they are taken out.
     Refused(Rule),
+    /// True or false, or something else.
+    FlagOr(&'static Treat),
     /// An object with these fields alone.
     Object(&'static [Field]),
     /// An object whose `type` says which fields it has.
@@ -96,7 +96,13 @@ pub(super) fn check(value: &mut Value, path: &Path<'_>, treat: &'static Treat) -
         Treat::Text => only(value.as_str().is_some(), value, path, "text"),
         Treat::Flag => only(matches!(value, Value::Bool(_)), value, path, "true or false"),
         Treat::Number => only(value.is_number(), value, path, "a number"),
-        Treat::Flat => only(is_flat(value), value, path, "something without nested values"),
+        Treat::FlagOr(inner) => {
+            if matches!(value, Value::Bool(_)) {
+                Ok(())
+            } else {
+                check(value, path, inner)
+            }
+        }
         Treat::OneOf(rule, words) => {
             if value.as_str().is_some_and(|word| words.contains(&word)) {
                 Ok(())
@@ -167,19 +173,6 @@ fn tagged(inner: &mut Object, path: &Path<'_>, kinds: &'static Kinds) -> Result<
     // The type itself was just found in a table.
     object(inner, path, &[&[("type", Treat::Text)], kinds.common, fields])?;
     (kinds.also)(&kind, inner, path)
-}
-
-fn is_flat(value: &Value) -> bool {
-    match value {
-        Value::Array(values) => values.iter().all(Value::is_scalar),
-        Value::Object(object) => object.iter().all(|(_, value)| value.is_scalar()),
-        Value::Null
-        | Value::Bool(_)
-        | Value::Unsigned(_)
-        | Value::Signed(_)
-        | Value::Float(_)
-        | Value::String(_) => true,
-    }
 }
 
 /// A value of a type that does not belong there.

@@ -216,6 +216,3 @@ fn text<'a>(value: &'a HeaderValue, name: &str) -> Result<&'a str, Refusal> {
         .filter(|text| text.len() <= most)
         .ok_or_else(|| Refusal::of(Rule::HeaderValue, &printable(name)))
 }
-
-#[cfg(test)]
-mod tests;

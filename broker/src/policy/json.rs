@@ -63,12 +63,6 @@ impl Value {
         if let Value::Object(object) = self { Some(object) } else { None }
     }
 
-    /// Whether it is neither list nor object.
-    #[must_use]
-    pub fn is_scalar(&self) -> bool {
-        !matches!(self, Value::Array(_) | Value::Object(_))
-    }
-
     /// Whether it is a number.
     #[must_use]
     pub fn is_number(&self) -> bool {
@@ -166,7 +160,10 @@ impl<const N: usize> From<[(&str, Value); N]> for Object {
 }
 
 /// Reads a body: one object.
-pub(super) fn read(bytes: &[u8]) -> Result<Object, Refusal> {
+///
+/// # Errors
+/// `body_missing` or one of the `json_` rules.
+pub fn read(bytes: &[u8]) -> Result<Object, Refusal> {
     let malformed = |what: &str| Refusal::of(Rule::JsonMalformed, what);
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Err(Refusal::plain(Rule::BodyMissing));
@@ -199,7 +196,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Object, Refusal> {
 }
 
 /// Writes a body.
-pub(super) fn write(object: Object) -> Result<Vec<u8>, Refusal> {
+///
+/// # Errors
+/// None that is known: were there one, nothing is sent.
+pub fn write(object: Object) -> Result<Vec<u8>, Refusal> {
     // There is nothing in a Value that cannot be written; were there, the request would end here.
     serde_json::to_vec(&Value::Object(object))
         .map_err(|_| Refusal::of(Rule::Internal, "the body cannot be written"))

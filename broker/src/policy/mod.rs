@@ -10,7 +10,7 @@ mod anthropic;
 mod chat;
 mod check;
 mod headers;
-mod json;
+pub mod json;
 mod models;
 mod path;
 mod refusal;

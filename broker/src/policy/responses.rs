@@ -145,7 +145,7 @@ static ITEMS: Kinds = Kinds {
                 ("call_id", Treat::Text),
                 ("action", Treat::Opaque),
                 ("actions", Treat::Opaque),
-                ("pending_safety_checks", Treat::Each(&Treat::Flat)),
+                ("pending_safety_checks", Treat::Each(&Treat::Object(SAFETY_CHECK))),
             ],
         ),
         (
@@ -153,7 +153,7 @@ static ITEMS: Kinds = Kinds {
             &[
                 ("call_id", Treat::Text),
                 ("output", Treat::Tagged(&SCREENSHOTS)),
-                ("acknowledged_safety_checks", Treat::Each(&Treat::Flat)),
+                ("acknowledged_safety_checks", Treat::Each(&Treat::Object(SAFETY_CHECK))),
             ],
         ),
         (
@@ -186,10 +186,12 @@ static OUTPUT: &[Field] = &[
     ("output", Treat::TextOr(&Treat::Each(&Treat::Tagged(&CONTENT)))),
 ];
 
+static SAFETY_CHECK: &[Field] = &[("id", Treat::Text), ("code", Treat::Text), ("message", Treat::Text)];
+
 static CONTENT: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
     default: None,
-    common: &[("prompt_cache_breakpoint", Treat::Flat)],
+    common: &[("prompt_cache_breakpoint", Treat::Object(&[("mode", Treat::Text)]))],
     table: &[
         ("input_text", &[("text", Treat::Text)]),
         (
@@ -279,7 +281,7 @@ static TOOLS: Kinds = Kinds {
                 ("strict", Treat::Flag),
             ],
         ),
-        ("custom", &[("name", Treat::Text), ("format", Treat::Flat)]),
+        ("custom", &[("name", Treat::Text), ("format", Treat::Object(CUSTOM_FORMAT))]),
         ("namespace", &[("name", Treat::Text), ("tools", Treat::Each(&Treat::Tagged(&TOOLS)))]),
         ("local_shell", &[]),
         ("shell", &[("environment", Treat::Tagged(&ENVIRONMENTS))]),
@@ -298,12 +300,20 @@ static TOOLS: Kinds = Kinds {
     also: at_the_agent,
 };
 
+static CUSTOM_FORMAT: &[Field] = &[
+    ("type", Treat::OneOf(Rule::UnknownValue, &["text", "grammar"])),
+    ("syntax", Treat::Text),
+    ("definition", Treat::Text),
+];
+
+static SKILL: &[Field] = &[("name", Treat::Text), ("description", Treat::Text), ("path", Treat::Text)];
+
 static ENVIRONMENTS: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
     default: None,
     common: &[],
     // Skills of a local shell are names and paths on the agent's side.
-    table: &[("local", &[("skills", Treat::Each(&Treat::Flat))])],
+    table: &[("local", &[("skills", Treat::Each(&Treat::Object(SKILL)))])],
     also: nothing_else,
 };
 
