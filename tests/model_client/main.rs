@@ -5,7 +5,7 @@
 //!
 //! | step | does |
 //! | --- | --- |
-//! | `{"send": TEXT}` | sends these bytes (`\xNN` for what JSON cannot hold) and reads one answer |
+//! | `{"send": TEXT}` | sends these bytes (`\xNN` for what JSON cannot hold, `{host}` for the endpoint) and reads one answer |
 //! | `{"post": PATH, "body": TEXT, "headers": [[N, V]...]}` | one well-formed request, with a body of this text |
 //! | `..., "pad": N` | the body is filled with spaces to so many bytes |
 //! | `..., "filler": N` | `FILLER` in the body becomes so many letters |
@@ -57,7 +57,7 @@ fn run(address: &str, step: &Value, kept: &mut Option<TcpStream>) -> Value {
     let patience = step["patience_ms"].as_u64().unwrap_or(PATIENCE_MS);
     stream.set_nodelay(true).expect("nodelay");
     stream.set_read_timeout(Some(Duration::from_millis(patience))).expect("time-out");
-    let request = if step["post"].is_string() { post(address, step) } else { raw(&step["send"]) };
+    let request = if step["post"].is_string() { post(address, step) } else { raw(address, &step["send"]) };
     let started = Instant::now();
     // The answer can come before the whole request was taken: another thread sends.
     let mut writer = stream.try_clone().expect("a second handle");
@@ -92,9 +92,10 @@ fn run(address: &str, step: &Value, kept: &mut Option<TcpStream>) -> Value {
 }
 
 /// Bytes as text, which may hold `\xNN` for the ones that JSON cannot.
-fn raw(text: &Value) -> Vec<u8> {
+fn raw(address: &str, text: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut rest = text.as_str().expect("bytes to send");
+    let text = text.as_str().expect("bytes to send").replace("{host}", address);
+    let mut rest = text.as_str();
     while let Some((before, after)) = rest.split_once("\\x") {
         bytes.extend(before.as_bytes());
         bytes.push(u8::from_str_radix(&after[..2], 16).expect("two hexadecimal digits"));

@@ -11,13 +11,13 @@ pub(super) fn cases(path: &str, body: &Value) -> Vec<Case> {
     let line = format!("POST {path} HTTP/1.1\r\n");
     let usual = "anthropic-version: 2023-06-01\r\nContent-Type: application/json\r\n";
     let rest = format!("{usual}Content-Length: {size}\r\n\r\n{body}");
-    let host = "Host: x\r\n";
+    let host = "Host: {host}\r\n";
     // With one more header.
     let more = |header: &str| format!("{line}{host}{header}\r\n{rest}");
     let chunk = format!("{size:x}\r\n{body}\r\n0\r\n\r\n");
     let framed = |headers: &str, body: &str| format!("{line}{host}{usual}{headers}\r\n\r\n{body}");
     let sends: Vec<(&str, String)> = vec![
-        ("two hosts", format!("{line}Host: x\r\nHost: {EVIL}\r\n{rest}")),
+        ("two hosts", format!("{line}{host}Host: {EVIL}\r\n{rest}")),
         ("two equal hosts", format!("{line}{host}{host}{rest}")),
         ("no host", format!("{line}{rest}")),
         ("lines without a carriage return", more("X: a").replace("\r\n", "\n")),
@@ -76,7 +76,7 @@ pub(super) fn cases(path: &str, body: &Value) -> Vec<Case> {
         ),
         ("an absolute target", format!("POST http://{EVIL}{path} HTTP/1.1\r\n{host}{rest}")),
         ("an absolute target of TLS", format!("POST https://{EVIL}{path} HTTP/1.1\r\n{host}{rest}")),
-        ("an absolute target that is right", format!("POST http://x{path} HTTP/1.1\r\n{host}{rest}")),
+        ("an absolute target that is right", format!("POST http://{{host}}{path} HTTP/1.1\r\n{host}{rest}")),
         ("an authority", format!("POST {EVIL}:443 HTTP/1.1\r\n{host}{rest}")),
         ("a star", format!("POST * HTTP/1.1\r\n{host}{rest}")),
         ("no slash", format!("POST {} HTTP/1.1\r\n{host}{rest}", &path[1..])),
@@ -250,7 +250,7 @@ pub(super) fn paths(more: &[&str]) -> Vec<Case> {
         for method in ["GET", "POST"] {
             let body = if method == "POST" { "{}" } else { "" };
             let send = format!(
-                "{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+                "{method} {path} HTTP/1.1\r\nHost: {{host}}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
                 body.len()
             );
             cases.push(Case::new(format!("{method} {path}"), json!({ "send": send })).only(404));

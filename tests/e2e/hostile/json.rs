@@ -103,7 +103,7 @@ pub(super) fn cases(path: &str, body: &Value) -> Vec<Case> {
     ] {
         let length = bytes.len() - 3 * bytes.matches("\\x").count();
         let send = format!(
-            "POST {path} HTTP/1.1\r\nHost: x\r\nanthropic-version: 2023-06-01\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{bytes}"
+            "POST {path} HTTP/1.1\r\nHost: {{host}}\r\nanthropic-version: 2023-06-01\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{bytes}"
         );
         cases.push(Case::new(format!("{path} body: {label}"), json!({ "send": send })));
     }

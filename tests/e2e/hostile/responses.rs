@@ -52,12 +52,14 @@ pub(super) fn cases() -> Vec<Case> {
     );
     cases.extend(tools(PATH, &TOOLS, &|tool| {
         let nested = |inner: Value| json!({ "type": "namespace", "name": "n", "tools": [inner] });
-        let item = |kind: &str, tool: &Value| {
+        let item = |mut item: Value, tool: &Value| {
+            item["tools"] = json!([tool]);
             let mut input = body()["input"].clone();
-            let item = json!({ "type": kind, "role": "developer", "call_id": "c", "tools": [tool] });
             input.as_array_mut().expect("a list").insert(0, item);
             replaced(&body(), "/input", input)
         };
+        let added = json!({ "type": "additional_tools", "role": "developer" });
+        let found = json!({ "type": "tool_search_output", "call_id": "c", "execution": "client" });
         vec![
             ("tools", replaced(&body(), "/tools", json!([tool]))),
             ("a namespace", replaced(&body(), "/tools", json!([nested(tool.clone())]))),
@@ -65,9 +67,9 @@ pub(super) fn cases() -> Vec<Case> {
                 "a namespace in a namespace",
                 replaced(&body(), "/tools", json!([nested(nested(tool.clone()))])),
             ),
-            ("additional_tools", item("additional_tools", &tool)),
-            ("a namespace of additional_tools", item("additional_tools", &nested(tool.clone()))),
-            ("tool_search_output", item("tool_search_output", &tool)),
+            ("additional_tools", item(added.clone(), &tool)),
+            ("a namespace of additional_tools", item(added, &nested(tool.clone()))),
+            ("tool_search_output", item(found, &tool)),
             ("allowed tools", {
                 let mut all = body();
                 all["tool_choice"] = json!({ "type": "allowed_tools", "mode": "auto", "tools": [tool] });
@@ -180,7 +182,6 @@ fn items() -> Vec<Case> {
         json!({ "type": "computer_call_output", "call_id": "c", "output": { "type": "computer_screenshot", "file_id": "file_1" } }),
         json!({ "type": "unheard_of" }),
         json!("x"),
-        json!(null),
         json!([]),
     ] {
         cases
