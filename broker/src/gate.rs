@@ -169,7 +169,7 @@ impl Gate {
     ) -> Poll<io::Result<()>> {
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.remaining());
         let passed = if self.held.is_empty() {
-            let mut part = buffer.take(most);
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
             ready!(poll_socket(&self.socket, context, &mut part))?;
             let passed = part.filled().len();
             buffer.advance(passed);
