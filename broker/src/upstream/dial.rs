@@ -144,3 +144,6 @@ fn connection(descriptors: Vec<OwnedFd>) -> io::Result<TcpStream> {
     stream.set_nonblocking(true)?;
     TcpStream::from_std(stream)
 }
+
+#[cfg(test)]
+mod tests;

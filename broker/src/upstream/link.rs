@@ -29,7 +29,7 @@ pub(super) struct Link {
 #[derive(Debug)]
 pub(super) enum Failed {
     /// No byte of the request has left: here it is again.
-    Unsent(Request<Full<Bytes>>),
+    Unsent(Box<Request<Full<Bytes>>>),
     /// It may have reached the service.
     Lost(UpstreamTrouble),
 }
@@ -74,7 +74,7 @@ impl Link {
         match self.sender.try_send_request(request).await {
             Ok(response) => Ok(response),
             Err(mut failed) => Err(match failed.take_message() {
-                Some(request) => Failed::Unsent(request),
+                Some(request) => Failed::Unsent(Box::new(request)),
                 None => Failed::Lost(trouble(failed.error())),
             }),
         }

@@ -102,7 +102,7 @@ impl Upstreams {
             Some(link) => match self.exchange(link, request, silence).await {
                 Ok(incoming) => return Ok(incoming),
                 // It was closed while it was kept, and the service has seen nothing: another one, once.
-                Err(Failed::Unsent(request)) => request,
+                Err(Failed::Unsent(request)) => *request,
                 Err(Failed::Lost(trouble)) => return Err(trouble),
             },
         };
@@ -146,3 +146,6 @@ fn is_plain(head: &http::response::Parts) -> bool {
     let identity = |value: &http::HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"identity");
     !head.status.is_informational() && head.headers.get_all(CONTENT_ENCODING).iter().all(identity)
 }
+
+#[cfg(test)]
+mod tests;

@@ -19,8 +19,8 @@ const DIRECTORY: &str = "/etc/ssl/certs";
 /// The system's store. Needs files, so it is called before the process is confined; no variable of the environment has a
 /// say in it. Where there is no store it is empty, and no certificate is trusted.
 ///
-/// One file is a matter of 3 ms; the directory, which has the same certificates again in 290 files on Debian, is only read
-/// where there is none.
+/// One file takes 5 ms (measured on Debian 12, unoptimised); the directory, which has the same certificates again in 290
+/// files, takes 25 ms and is only read where there is no such file.
 #[must_use]
 pub fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
@@ -38,9 +38,7 @@ mod tests {
     /// MOD-15: the machine's own store is found. (One without any would make this test fail: it needs ca-certificates.)
     #[test]
     fn the_systems_store_is_read() {
-        let started = std::time::Instant::now();
         let roots = system_roots();
-        println!("{} certificates in {:?}", roots.len(), started.elapsed());
         assert!(roots.len() > 50, "{}", roots.len());
     }
 }
