@@ -2,18 +2,24 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Response, StatusCode};
 use http_body::{Body, Frame, SizeHint};
 use ipc_proto::broker::UpstreamTrouble;
+use tokio::time::{Sleep, sleep};
 
 use crate::gate::Answering;
 use crate::policy::{self, Interface, Refusal};
 use crate::report::Report;
 use crate::run::Run;
 use crate::upstream::{self, Incoming};
+
+/// How long the connection to the agent stays after the service's answer was cut: an error drops what hyper has taken and not
+/// written yet, and the last that came is what says why.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The service's answer ended before its end: so does the connection to the agent, which is how it learns it.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -34,8 +40,8 @@ enum Content {
     Whole(Bytes),
     /// The service's.
     Streamed(Box<Streamed>),
-    /// It was cut, for this reason: what is sent next is the end of the connection.
-    Broken(UpstreamTrouble),
+    /// It was cut, for this reason, and the connection ends after a pause.
+    Broken(UpstreamTrouble, Pin<Box<Sleep>>),
 }
 
 #[derive(Debug)]
@@ -44,7 +50,7 @@ struct Streamed {
     report: Report,
     /// Of server-sent events: for which interface, and what they ended with so far.
     events: Option<(Interface, Tail)>,
-    silence: std::time::Duration,
+    silence: Duration,
 }
 
 /// Ties an answer to the turn that it ends.
@@ -95,15 +101,18 @@ impl Body for Answer {
         match &mut self.content {
             Content::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Content::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Content::Broken(trouble) => Poll::Ready(Some(Err(Cut(*trouble)))),
+            Content::Broken(trouble, pause) => {
+                ready!(pause.as_mut().poll(context));
+                Poll::Ready(Some(Err(Cut(*trouble))))
+            }
             Content::Streamed(streamed) => match ready!(streamed.poll(context)) {
                 Some(Ok(data)) => Poll::Ready(Some(Ok(Frame::data(data)))),
                 Some(Err(trouble)) => {
                     let farewell = streamed.farewell(trouble);
-                    self.content = Content::Broken(trouble);
+                    self.content = Content::Broken(trouble, Box::pin(sleep(PAUSE)));
                     match farewell {
                         Some(event) => Poll::Ready(Some(Ok(Frame::data(event)))),
-                        None => Poll::Ready(Some(Err(Cut(trouble)))),
+                        None => self.poll_frame(context),
                     }
                 }
                 None => {
@@ -118,7 +127,7 @@ impl Body for Answer {
     fn is_end_stream(&self) -> bool {
         match &self.content {
             Content::Whole(bytes) => bytes.is_empty(),
-            Content::Streamed(_) | Content::Broken(_) => false,
+            Content::Streamed(_) | Content::Broken(..) => false,
         }
     }
 
@@ -127,7 +136,7 @@ impl Body for Answer {
             Content::Whole(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
             // A known length would leave no room for a last event.
             Content::Streamed(streamed) if streamed.events.is_none() => streamed.body.size_hint(),
-            Content::Streamed(_) | Content::Broken(_) => SizeHint::default(),
+            Content::Streamed(_) | Content::Broken(..) => SizeHint::default(),
         }
     }
 }

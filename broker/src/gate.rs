@@ -6,7 +6,6 @@
 //! of the connection is seen while an answer is on its way: an agent that goes away ends what it asked for.
 
 use std::cell::{Cell, RefCell};
-use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::rc::Rc;

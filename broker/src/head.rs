@@ -102,17 +102,11 @@ struct Fields {
 impl Fields {
     fn take(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
         match name {
-            "host" => {
-                if self.host.replace(value.to_ascii_lowercase()).is_some() {
-                    return Err(Refusal::of(Rule::HeaderRepeated, "Host"));
-                }
-            }
+            "host" => once(&mut self.host, value.to_ascii_lowercase(), "Host")?,
             "content-length" => {
                 let length =
                     content_length(value).ok_or_else(|| malformed("its content-length is no number"))?;
-                if self.content_length.replace(length).is_some() {
-                    return Err(Refusal::of(Rule::HeaderRepeated, "Content-Length"));
-                }
+                once(&mut self.content_length, length, "Content-Length")?;
             }
             // Nobody's agent sends its body in pieces, and what is not read cannot be read in two ways.
             "transfer-encoding" => {
@@ -134,6 +128,14 @@ impl Fields {
             return Err(malformed("its Host header names somebody else"));
         }
         Ok(self.content_length.unwrap_or(0))
+    }
+}
+
+/// A header that may stand once.
+fn once<T>(place: &mut Option<T>, value: T, name: &str) -> Result<(), Refusal> {
+    match place.replace(value) {
+        Some(_) => Err(Refusal::of(Rule::HeaderRepeated, name)),
+        None => Ok(()),
     }
 }
 

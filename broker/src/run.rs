@@ -245,7 +245,11 @@ impl Run {
 /// Bytes as the operator writes a limit.
 fn amount(bytes: u64) -> String {
     const MIB: u64 = KIB * KIB;
-    if bytes > 0 && bytes % MIB == 0 { format!("{} MiB", bytes / MIB) } else { format!("{bytes} bytes") }
+    if bytes > 0 && bytes.is_multiple_of(MIB) {
+        format!("{} MiB", bytes / MIB)
+    } else {
+        format!("{bytes} bytes")
+    }
 }
 
 /// A connection that is there.

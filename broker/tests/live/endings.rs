@@ -1,0 +1,146 @@
+//! Services that fail, and runs that end.
+
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+use ipc_proto::broker::{FromBroker, UpstreamTrouble};
+use ipc_proto::proxy::{Decision, Reason};
+
+use crate::exchange::CHAT;
+use crate::stage::{Broker, KEY, Model, Reach, Terms, WAIT};
+
+/// MOD-11: what the service itself answers is the agent's, whatever it is.
+#[test]
+fn errors_of_the_service_pass_through() {
+    for status in [400u16, 401, 403, 404, 429, 500, 503, 529] {
+        let model = Model::start(move |_, stream| {
+            let body = r#"{"error":{"message":"theirs"}}"#;
+            let answer = format!(
+                "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\nretry-after: 7\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            );
+            stream.write_all(answer.as_bytes()).is_ok()
+        });
+        let broker = model.broker();
+        let run = broker.open(1, &Terms::default());
+        let answer = run.chat(CHAT);
+        assert_eq!((answer.status, answer.header("retry-after")), (status, Some("7")));
+        assert_eq!(answer.body, r#"{"error":{"message":"theirs"}}"#);
+        let (_, end) = run.both_reports();
+        assert_eq!((end.decision, end.status, end.trouble), (Decision::Allow, status, None));
+    }
+}
+
+/// MOD-11: a service that cannot be reached, hangs, answers nonsense or goes away is an error at once, in the service's own
+/// shape, and the report says which.
+#[test]
+fn a_service_that_fails_is_an_error() {
+    let silent = Model::start(|_, stream| stream.read(&mut [0]).is_err());
+    let nonsense = Model::start(|_, stream| stream.write_all(b"SSH-2.0-OpenSSH\r\n\r\n").is_err());
+    let gone = Model::start(|_, _| false);
+    let terms = Terms { silence: Duration::from_millis(700), ..Terms::default() };
+    for (name, model, trouble, status, rule) in [
+        ("silent", &silent, UpstreamTrouble::Silent, 504, "upstream_timeout"),
+        ("nonsense", &nonsense, UpstreamTrouble::Malformed, 502, "upstream_malformed"),
+        ("gone", &gone, UpstreamTrouble::Cut, 502, "upstream_closed"),
+    ] {
+        let broker = model.broker();
+        let run = broker.open(1, &terms);
+        let before = Instant::now();
+        let answer = run.chat(CHAT);
+        assert!(before.elapsed() < Duration::from_secs(5), "{name}");
+        assert_eq!(answer.status, status, "{name}");
+        assert!(answer.body.contains("anet: ") && answer.body.contains(rule), "{name}: {}", answer.body);
+        let (_, end) = run.both_reports();
+        assert_eq!(
+            (end.decision, end.trouble, end.status),
+            (Decision::Fail, Some(trouble), status),
+            "{name}"
+        );
+    }
+    let reach = Reach::Nowhere(Reason::NameNotFound);
+    let broker = Broker::start("https://models.example.com/v1", Some(KEY), reach);
+    let run = broker.open(1, &Terms::default());
+    let answer = run.chat(CHAT);
+    assert_eq!(answer.status, 502);
+    assert!(answer.body.contains("name_not_found"), "{}", answer.body);
+    assert!(!answer.body.contains("canary") && !broker.log().contains("canary"));
+    let (_, end) = run.both_reports();
+    assert_eq!(end.trouble, Some(UpstreamTrouble::Unreachable(Reason::NameNotFound)));
+}
+
+/// MOD-11: an answer that is cut, or goes silent, never looks whole to the agent; between two events of a stream a last one
+/// says why.
+#[test]
+fn a_cut_answer_does_not_look_whole() {
+    let chunked = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    let counted = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n";
+    for (name, head, piece, stays, says) in [
+        ("a stream, between events", chunked, "9\r\ndata: 1\n\n\r\n", false, Some("upstream_closed")),
+        ("a stream, in an event", chunked, "8\r\ndata: 1\n\r\n", false, None),
+        ("a silent stream", chunked, "9\r\ndata: 1\n\n\r\n", true, Some("upstream_timeout")),
+        ("a counted body", counted, "{\"a\":", false, None),
+        ("a silent counted body", counted, "{\"a\":", true, None),
+    ] {
+        let model = Model::start(move |_, stream| {
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(piece.as_bytes()).unwrap();
+            // The parser may have both in one read otherwise, and that would be no test of a stream.
+            std::thread::sleep(Duration::from_millis(50));
+            if stays {
+                let _ = stream.read(&mut [0]);
+            }
+            false
+        });
+        let broker = model.broker();
+        let run = broker.open(1, &Terms { silence: Duration::from_millis(700), ..Terms::default() });
+        let mut agent = run.connect();
+        agent.post("/v1/chat/completions", "", CHAT.as_bytes());
+        let answer = agent.answer();
+        assert!(!answer.whole, "{name}: {answer:?}");
+        assert!(agent.is_closed(), "{name}");
+        match says {
+            Some(rule) => {
+                assert!(answer.body.contains("anet: ") && answer.body.contains(rule), "{name}: {answer:?}")
+            }
+            None => assert!(!answer.body.contains("anet: "), "{name}: {answer:?}"),
+        }
+        let (_, end) = run.both_reports();
+        let trouble = if stays { UpstreamTrouble::Silent } else { UpstreamTrouble::Cut };
+        assert_eq!((end.status, end.decision, end.trouble), (200, Decision::Fail, Some(trouble)), "{name}");
+    }
+}
+
+/// SBX-5, MOD-11: the end of a run ends its connections and what it asked for, and the last reports come before the last
+/// word.
+#[test]
+fn the_end_of_a_run_ends_everything_of_it() {
+    let (tell, closed) = std::sync::mpsc::channel();
+    let model = Model::start(move |_, stream| {
+        stream.set_read_timeout(Some(WAIT)).unwrap();
+        tell.send(stream.read(&mut [0]).is_ok_and(|count| count == 0)).unwrap();
+        false
+    });
+    let broker = model.broker();
+    let (run, other) = (broker.open(1, &Terms::default()), broker.open(2, &Terms::default()));
+    let (mut asking, mut idle) = (run.connect(), run.connect());
+    let mut of_another = other.connect();
+    asking.post("/v1/chat/completions", "", CHAT.as_bytes());
+    assert!(!run.report().ended);
+    let endpoint = run.endpoint;
+    let before = Instant::now();
+    let (reports, totals) = run.close();
+    assert!(before.elapsed() < Duration::from_secs(2));
+    assert_eq!(reports.len(), 1);
+    assert!(reports[0].ended && reports[0].trouble.is_none());
+    assert_eq!((totals.requests, totals.connections), (1, 2));
+    assert!(closed.recv_timeout(WAIT).unwrap());
+    assert!(asking.is_closed() && idle.is_closed());
+    assert!(std::net::TcpStream::connect(endpoint).is_err(), "nobody listens any more");
+    // Another run does not notice.
+    of_another.get("GET", "/v1/models");
+    assert_eq!(of_another.answer().status, 200);
+    assert!(matches!(broker.next(), FromBroker::Request { run, .. } if run == other.run));
+    // The name is free.
+    broker.open(1, &Terms::default());
+}
