@@ -255,12 +255,13 @@ fn bwrap() {
     }
 }
 
-/// `proxy ROLE`: TCP to the allowed ports, to another, and a listener. Nobody listens on this namespace's loopback, which is
+/// `proxy ROLE PORT...`: TCP to the allowed ports, to others, and a listener; the ports are named at the start. Nobody listens on this namespace's loopback, which is
 /// down.
 fn enter_and_connect(words: &[&str]) {
     use rustix::net::{AddressFamily, SocketAddrV4, SocketType, bind, connect, socket};
     if words[0] != "none" {
-        enter(role(words[0]), &Paths::default()).unwrap();
+        let ports: Vec<u16> = words[1..].iter().map(|port| port.parse().unwrap()).collect();
+        enter(role(words[0]), &Paths { ports: &ports, ..Paths::default() }).unwrap();
     }
     let address = |port| SocketAddrV4::new(std::net::Ipv4Addr::LOCALHOST, port);
     for port in [443, 53, 80, 22] {
@@ -285,11 +286,17 @@ fn proxy() {
     let free = outcome("proxy", &["none"], empty).text;
     assert_eq!(free.matches("Err(101)").count(), 4, "{free}");
     assert_eq!(free.matches("Err(13)").count(), 0, "{free}");
-    let confined = outcome("proxy", &["proxy"], empty).text;
-    assert_eq!(
-        confined,
-        "connect 443 Err(101)\nconnect 53 Err(101)\nconnect 80 Err(13)\nconnect 22 Err(13)\nlisten Err(13)\nudp Ok(())\n"
-    );
+    // With a broker the service's port is one more, and only to connect to.
+    for (words, port_80) in [(&["proxy"][..], 13), (&["proxy", "80", "4430"], 101)] {
+        let confined = outcome("proxy", words, empty).text;
+        assert_eq!(
+            confined,
+            format!(
+                "connect 443 Err(101)\nconnect 53 Err(101)\nconnect 80 Err({port_80})\nconnect 22 Err(13)\nlisten Err(13)\n\
+                 udp Ok(())\n"
+            )
+        );
+    }
 }
 
 fn enter_quickly(words: &[&str]) {

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ipc_proto::Upstream;
+use ipc_proto::dial::{FromDialer, ToDialer};
 use ipc_proto::proxy::{Class, Debits, Decision, Reason, TunnelLimits, TunnelReport};
 use tokio::task::LocalSet;
 
@@ -805,4 +806,49 @@ fn no_report_is_lost() {
     attempts.sort_unstable();
     assert!(attempts.into_iter().eq(1..=ATTEMPTS));
     anet.close();
+}
+
+/// MOD-12: the broker gets its connections beside the tunnels, each recorded; its end changes nothing for them.
+#[test]
+fn a_broker_is_served_beside_the_tunnels() {
+    let (broker, channel) = Channel::<ToDialer, FromDialer>::pair().unwrap();
+    let service = "https://models.example.com".parse().unwrap();
+    let (supervisor, host, thread) = beside(None, Some(Broker { channel, service }));
+    assert!(matches!(next(&supervisor), FromProxy::Hello { .. }));
+    broker.send(&ToDialer::Dial { dial: 1 }, &[]).unwrap();
+    let FromProxy::Dialled(report) = next(&supervisor) else { panic!("no report") };
+    assert_eq!(
+        (report.decision, report.reason, report.addresses.len()),
+        (Decision::Allow, Reason::Configured, 1)
+    );
+    let Received::Message(FromDialer::Dialled { dial: 1 }, descriptors) = broker.receive().unwrap() else {
+        panic!("no connection")
+    };
+    let mut near = StdStream::from(descriptors.into_iter().next().unwrap());
+    let (mut far, _) = host.accept().unwrap();
+    near.set_nonblocking(false).unwrap();
+    near.write_all(b"hello").unwrap();
+    expect(&mut far, b"hello");
+    drop(broker);
+    let listener = StdListener::bind("127.0.0.1:0").unwrap();
+    let run = RunId::new(1, [1; 4]);
+    let open = ToProxy::Open { run, hosts: 0, limits: TunnelLimits::default(), debits: Debits::default() };
+    supervisor.send(&open, &[listener.as_fd()]).unwrap();
+    assert!(matches!(next(&supervisor), FromProxy::Opened { .. }));
+    // A connection that was passed on is none of the proxy's any more.
+    near.write_all(b"still").unwrap();
+    expect(&mut far, b"still");
+    drop(supervisor);
+    thread.join().unwrap().0.unwrap();
+}
+
+/// PRV-5: a broker that breaks its protocol ends the process too.
+#[test]
+fn a_broker_that_breaks_the_protocol_ends_the_process() {
+    let (broker, channel) = Channel::<ToDialer, FromDialer>::pair().unwrap();
+    let service = "https://models.example.com".parse().unwrap();
+    let (_supervisor, _host, thread) = beside(None, Some(Broker { channel, service }));
+    broker.send(&ToDialer::Dial { dial: 7 }, &[]).unwrap();
+    let ended = thread.join().unwrap().0;
+    assert!(matches!(ended, Err(Error::Channel(ChannelError::Unexpected { .. }))), "{ended:?}");
 }
