@@ -321,6 +321,3 @@ async fn serve_ask(service: Rc<Service>, run: Rc<Run>, task: String, outbox: mps
 async fn tell(outbox: &mpsc::Sender<Letter>, message: FromBroker) {
     let _ = outbox.send((message, None)).await;
 }
-
-#[cfg(test)]
-mod tests;
