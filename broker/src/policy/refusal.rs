@@ -5,7 +5,7 @@
 //! sentence starts with `anet:`, names the rule and the thing, says how to go on, and that a retry changes nothing.
 
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 
 use super::path::{escaped, printable};
 use super::{Interface, Service};
@@ -71,7 +71,7 @@ rules! {
     /// A query that is not allowed.
     QueryNotAllowed = "query_not_allowed" 400, "the query of {} is not allowed", "a retry is useless: send the request without the query";
     /// The wrong method.
-    MethodNotAllowed = "method_not_allowed" 405, "the method {} does not belong to this path", FIX;
+    MethodNotAllowed = "method_not_allowed" 405, "this path does not take {}", "a retry is useless: use POST for the model's paths and GET for /v1/models";
     /// A change of protocol.
     Upgrade = "upgrade" 426, "a change of protocol is not possible here: {}", "a retry is useless: send a plain HTTP/1.1 POST";
     /// A header that may stand once stands more often.
@@ -230,6 +230,8 @@ pub struct Refusal {
     pub rule: Rule,
     /// The sentence: one line, printable, bounded.
     pub sentence: String,
+    /// The method that the path takes, where another one was used (RFC 9110, section 15.5.6: such an answer has to say).
+    pub allow: Option<Method>,
 }
 
 impl Refusal {
@@ -243,7 +245,7 @@ impl Refusal {
     #[must_use]
     pub fn of(rule: Rule, thing: &str) -> Refusal {
         let sentence = rule.sentence().replacen("{}", &printable(thing), 1);
-        Refusal { status: rule.status(), rule, sentence }
+        Refusal { status: rule.status(), rule, sentence, allow: None }
     }
 
     /// The body of the answer, in the error shape of the interface that was asked, or else of the service.
@@ -270,8 +272,8 @@ impl Refusal {
         if !self.rule.retry_may_help() {
             headers.insert(HeaderName::from_static("x-should-retry"), HeaderValue::from_static("false"));
         }
-        if self.rule == Rule::MethodNotAllowed {
-            headers.insert(ALLOW, HeaderValue::from_static("GET, POST"));
+        if let Some(Ok(allow)) = self.allow.as_ref().map(|method| HeaderValue::from_str(method.as_str())) {
+            headers.insert(ALLOW, allow);
         }
         headers
     }

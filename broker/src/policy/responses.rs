@@ -383,7 +383,8 @@ fn item(value: &mut Value, path: &Path<'_>) -> Result<(), Refusal> {
 
 /// Reasoning that has an id and does not say what was thought is looked up at the service.
 fn said(kind: &str, item: &Object, path: &Path<'_>) -> Result<(), Refusal> {
-    let given = |key| !matches!(item.get(key), None | Some(Value::Null));
+    let empty = [Value::Null, Value::from(""), Value::Array(Vec::new())];
+    let given = |key| item.get(key).is_some_and(|value| !empty.contains(value));
     if kind == "reasoning" && given("id") && !given("encrypted_content") && !given("content") {
         return Err(Refusal::of(Rule::StateNotAllowed, &format!("{path} (reasoning without its content)")));
     }

@@ -30,7 +30,8 @@ pub fn route(service: Service, method: &Method, path_and_query: &str) -> Result<
         (Route::Model(interface, query.is_some()), Method::POST)
     };
     if *method != wanted {
-        return Err(Refusal::of(Rule::MethodNotAllowed, method.as_str()));
+        let refusal = Refusal::of(Rule::MethodNotAllowed, method.as_str());
+        return Err(Refusal { allow: Some(wanted), ..refusal });
     }
     let known = route.interface().is_some_and(Interface::is_anthropic);
     match query {

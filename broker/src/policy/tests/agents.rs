@@ -226,7 +226,8 @@ fn harmless_fields_are_dropped() {
 /// MOD-14: with the headers and target that each agent sends.
 #[test]
 fn agents_heads_pass() {
-    let rows: [(Service, &str, &[(&str, &str)]); 4] = [
+    type Rows<'a> = &'a [(&'a str, &'a str)];
+    let rows: [(Service, &str, Rows<'_>); 4] = [
         (
             Service::Anthropic,
             "/v1/messages?beta=true",

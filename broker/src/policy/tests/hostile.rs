@@ -596,6 +596,7 @@ fn responses_items() {
         json!({}),
         json!({"type": "reasoning", "id": "rs_1", "summary": []}),
         json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": null, "content": null}),
+        json!({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "", "content": []}),
         json!({"type": "item_reference", "role": "user", "content": "x"}),
     ] {
         refused(Responses, &with(Responses, "input", json!([item])), Rule::StateNotAllowed, "input[0]");
