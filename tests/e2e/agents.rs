@@ -4,11 +4,12 @@
 //! named as skipped.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
-use tests::harness;
+use tests::harness::{self, Harness};
 use tests::internet::Internet;
 use tests::model::{COMMAND, DONE, FILE, Recorded, Service};
 use tests::person::{Call, Outcome, Person, Who};
@@ -49,14 +50,22 @@ impl Agent {
             Agent::Hermes => "bin",
         };
         let dir = fs::canonicalize(root.join(self.name()).join(below)).ok();
-        let found = dir.filter(|dir| dir.join(self.name()).exists());
-        if found.is_none() {
+        let what = format!("a task of {}", self.name());
+        let Some(dir) = dir.filter(|dir| dir.join(self.name()).exists()) else {
+            harness::skip(&what, "it is not installed: scripts/agents target/agents");
+            return None;
+        };
+        // Runs have other users than the one who installed it.
+        let closed =
+            dir.ancestors().find(|d| fs::metadata(d).is_ok_and(|m| m.permissions().mode() & 0o005 != 0o005));
+        if let Some(closed) = closed.filter(|_| harness::kind() == Harness::Root) {
             harness::skip(
-                &format!("a task of {}", self.name()),
-                "it is not installed: scripts/agents target/agents",
+                &what,
+                &format!("{} is closed to other users; set ANET_AGENTS_DIR", closed.display()),
             );
+            return None;
         }
-        found
+        Some(dir)
     }
 
     fn service(self, net: &Internet) -> Service {
