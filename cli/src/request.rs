@@ -102,7 +102,7 @@ fn agent(run: &Run) -> Result<Option<AgentRequest>, Trouble> {
     let api_base = run
         .api_base
         .as_ref()
-        .map(|text| text.parse::<Upstream>().map_err(|error| bad(format!("--api-base {text}: {error}"))));
+        .map(|text| text.parse::<Upstream>().map_err(|error| bad(format!("--api-base: {error}"))));
     Ok(Some(AgentRequest {
         agent,
         prompt: run.prompt.clone(),

@@ -9,6 +9,7 @@ use ::landlock::{
     RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags, fstat, open};
+use rustix::io::Errno;
 
 use crate::manifest::{Files, Landlock, Network};
 use crate::{Error, Paths};
@@ -149,9 +150,27 @@ fn standard_streams(mut rules: RulesetCreated) -> Result<RulesetCreated, Error> 
             }
             _ => AccessFs::ReadFile | AccessFs::IoctlDev,
         };
-        rules = beneath(rules, &[stream], rights)?;
+        let before = rules.try_clone().map_err(step("copying a ruleset"))?;
+        rules = match beneath(rules, &[stream], rights) {
+            // Memory (memfd) is on no mount that a rule can name; the kernel lets every domain open it.
+            Err(error) if is_unnameable(&error) => before,
+            added => added?,
+        };
     }
     Ok(rules)
+}
+
+/// Whether the kernel's answer to a rule was that its file is on no mount of anybody's.
+fn is_unnameable(error: &RulesetError) -> bool {
+    let mut causes = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    causes.any(|cause| {
+        let system = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::raw_os_error);
+        system == Some(Errno::BADFD.raw_os_error())
+    })
+}
+
+fn step(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    move |error| Error::Step { what, errno: Errno::from_io_error(&error).unwrap_or(Errno::INVAL) }
 }
 
 fn beneath(

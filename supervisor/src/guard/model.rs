@@ -77,7 +77,7 @@ fn configured(agent: Agent, auto_reply: &AutoReply) -> Result<Option<Upstream>, 
         return Ok(None);
     }
     let upstream = auto_reply.api_base.parse::<Upstream>().map_err(|error| {
-        Trouble::new(Code::BadConfig, format!("auto_reply.api_base = \"{}\": {error}", auto_reply.api_base))
+        Trouble::new(Code::BadConfig, format!("auto_reply.api_base: {error}"))
     })?;
     Ok(Some(upstream.allow_private(auto_reply.api_base_private)))
 }
