@@ -38,6 +38,8 @@ pub(super) fn environment(setup: &Setup<'_>) -> Vec<(String, String)> {
         ("OPENCODE_DISABLE_AUTOUPDATE", "1"),
         ("OPENCODE_DISABLE_LSP_DOWNLOAD", "1"),
         ("OPENCODE_DISABLE_DEFAULT_PLUGINS", "1"),
+        // A project's `.opencode` is protected (FS-4), and opencode fails where it cannot write into one that it reads.
+        ("OPENCODE_DISABLE_PROJECT_CONFIG", "1"),
     ])
 }
 
