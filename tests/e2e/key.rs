@@ -17,7 +17,8 @@ use tests::model::Service;
 use tests::person::{Person, Who};
 use tests::processes;
 
-use crate::model::{CREDENTIAL, KEY, MODEL, holding, messages, person_with_key, post};
+use crate::credentials::holding;
+use crate::model::{CREDENTIAL, KEY, MODEL, messages, person_with_key, post};
 
 /// The one process that may hold it.
 const BROKER: &str = "anet-broker";

@@ -4,11 +4,13 @@
 
 mod agents;
 mod attacks;
+mod credentials;
 mod directories;
 mod doctor;
 mod egress;
 mod environment;
 mod exit;
+mod failures;
 mod hello;
 mod hostile;
 mod interactive;
@@ -16,6 +18,7 @@ mod key;
 mod kill;
 mod limits;
 mod model;
+mod model_limits;
 mod prb;
 mod programs;
 mod protected;
