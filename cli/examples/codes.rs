@@ -36,6 +36,14 @@ pub(crate) fn document() -> String {
         "\nFor a name with upper-case letters `not_listed` says: {}",
         proxy::refusal::UPPER_CASE
     );
+    text.push_str(
+        "\n## What an agent reads from the model broker\n\nIn the error shape of the service, with the rule's name in the \
+         sentence; `{}` stands for the thing that was refused. The record has the rule among the violations.\n\n\
+         | rule | status | sentence |\n| --- | --- | --- |\n",
+    );
+    for rule in broker::policy::Rule::ALL {
+        let _ = writeln!(text, "| `{rule}` | {} | {} |", rule.status().as_u16(), cell(&rule.sentence()));
+    }
     text
 }
 

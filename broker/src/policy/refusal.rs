@@ -27,7 +27,8 @@ macro_rules! rules {
             }
 
             /// The status of the answer. Never 401 or 429, which agents try again for minutes, and 404 for paths alone,
-            /// which they take for a model that does not exist (measured with claude 2.1.332 and codex 0.171.0).
+            /// which they take for a model that does not exist. Nor 403: claude puts "Failed to authenticate" before it,
+            /// and codex tries again (measured with claude 2.1.332 and codex 0.171.0).
             #[must_use]
             pub fn status(self) -> StatusCode {
                 StatusCode::from_u16(match self { $(Rule::$variant => $status,)* })
@@ -111,35 +112,35 @@ rules! {
     /// A number of tokens that cannot be one.
     TokenCount = "token_count" 400, "{} is no whole number of tokens", "a retry is useless: send a plain positive integer";
     /// A field that lets the service reach elsewhere or keep something.
-    FieldNotAllowed = "field_not_allowed" 403, "the field {} would let the service reach elsewhere or keep something", WITHOUT;
+    FieldNotAllowed = "field_not_allowed" 400, "the field {} would let the service reach elsewhere or keep something", WITHOUT;
     /// State that the service would have to keep.
-    StateNotAllowed = "state_not_allowed" 403, "{} refers to something that is stored at the service", "a retry is useless: send the whole conversation in the request itself";
+    StateNotAllowed = "state_not_allowed" 400, "{} refers to something that is stored at the service", "a retry is useless: send the whole conversation in the request itself";
     /// A tool that is not on the list: it may run at the service.
-    ToolNotAllowed = "tool_not_allowed" 403, "{} is no tool that the agent runs itself", LOCAL_TOOLS;
+    ToolNotAllowed = "tool_not_allowed" 400, "{} is no tool that the agent runs itself", LOCAL_TOOLS;
     /// A tool that something else than the model may call.
-    CallersNotAllowed = "callers_not_allowed" 403, "{} lets something else than the model call the tool", "a retry is useless: only \"direct\" is allowed here";
+    CallersNotAllowed = "callers_not_allowed" 400, "{} lets something else than the model call the tool", "a retry is useless: only \"direct\" is allowed here";
     /// A kind of content that is not on the list.
-    ContentNotAllowed = "content_not_allowed" 403, "{} is no content that may be sent", WITHOUT;
+    ContentNotAllowed = "content_not_allowed" 400, "{} is no content that may be sent", WITHOUT;
     /// Media by reference.
-    MediaReference = "media_reference" 403, "{} refers to media by URL or file id", INLINE;
+    MediaReference = "media_reference" 400, "{} refers to media by URL or file id", INLINE;
     /// Something extra in the answer that is not on the list.
-    IncludeNotAllowed = "include_not_allowed" 403, "{} may not be asked for", WITHOUT;
+    IncludeNotAllowed = "include_not_allowed" 400, "{} may not be asked for", WITHOUT;
 
     // What a run may do.
     /// No request is left.
-    LimitModelRequests = "limit_model_requests" 403, "this run may ask the model {} times (model_requests)", FINISH;
+    LimitModelRequests = "limit_model_requests" 400, "this run may ask the model {} times (model_requests)", FINISH;
     /// The body is too large.
-    LimitRequestBody = "limit_request_body" 403, "one request may have {} (request_body)", "a retry is useless: send a shorter request";
+    LimitRequestBody = "limit_request_body" 400, "one request may have {} (request_body)", "a retry is useless: send a shorter request";
     /// All bodies together are too large.
-    LimitRequestTotal = "limit_request_total" 403, "the requests of this run may have {} in all (request_total)", FINISH;
+    LimitRequestTotal = "limit_request_total" 400, "the requests of this run may have {} in all (request_total)", FINISH;
     /// Too many connections.
-    LimitEndpointConnections = "limit_endpoint_connections" 403, "this run may have {} connections here at once (endpoint_connections)", "close one before opening another";
+    LimitEndpointConnections = "limit_endpoint_connections" 400, "this run may have {} connections here at once (endpoint_connections)", "close one before opening another";
     /// The budget is used up.
-    Budget = "budget" 403, "this run's budget does not reach that far", FINISH;
+    Budget = "budget" 400, "this run's budget does not reach that far", FINISH;
     /// The run is over.
-    RunEnded = "run_ended" 403, "this run has ended", "a retry is useless: end";
+    RunEnded = "run_ended" 400, "this run has ended", "a retry is useless: end";
     /// No key for the service.
-    NoKey = "no_key" 403, "there is no key for the model service", OPERATOR;
+    NoKey = "no_key" 400, "there is no key for the model service", OPERATOR;
 
     // The service.
     /// No connection to the service.

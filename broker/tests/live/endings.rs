@@ -1,6 +1,7 @@
 //! Services that fail, and runs that end.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipc_proto::broker::{FromBroker, UpstreamTrouble};
@@ -143,4 +144,42 @@ fn the_end_of_a_run_ends_everything_of_it() {
     assert!(matches!(broker.next(), FromBroker::Request { run, .. } if run == other.run));
     // The name is free.
     broker.open(1, &Terms::default());
+}
+
+/// MOD-13, PRV-4: a service whose certificate nobody in the system's store vouches for gets neither the request nor the key;
+/// and TLS works with the system calls that the process has left.
+#[test]
+fn a_service_that_is_not_trusted_gets_nothing() {
+    let certificate = rcgen::generate_simple_self_signed(["models.example.com".to_owned()]).unwrap();
+    let config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.cert.der().clone()],
+                rustls::pki_types::PrivateKeyDer::Pkcs8(certificate.signing_key.serialize_der().into()),
+            )
+            .unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut tls = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+        let mut got = Vec::new();
+        let ended = rustls::Stream::new(&mut tls, &mut stream).read_to_end(&mut got);
+        (got, ended.map_err(|error| error.to_string()))
+    });
+    let broker = Broker::start("https://models.example.com/v1", Some(KEY), Reach::To(address));
+    let run = broker.open(1, &Terms::default());
+    let answer = run.chat(CHAT);
+    assert_eq!(answer.status, 502);
+    assert!(answer.body.contains("upstream_tls"), "{}", answer.body);
+    assert_eq!(answer.header("x-should-retry"), Some("false"));
+    let (_, end) = run.both_reports();
+    assert_eq!((end.decision, end.trouble), (Decision::Fail, Some(UpstreamTrouble::Untrusted)));
+    let (got, ended) = server.join().unwrap();
+    assert!(got.is_empty());
+    // The broker says why: an alert of TLS, not a mere end.
+    assert!(ended.unwrap_err().contains("alert"));
 }

@@ -196,7 +196,7 @@ fn expect_continue_is_answered() {
     agent.send(CHAT.as_bytes());
     assert_eq!(agent.answer().status, 200);
     agent.send(head(1001).as_bytes());
-    assert_eq!(agent.answer().status, 403);
+    assert_eq!(agent.answer().status, 400);
 }
 
 /// MOD-11: each piece of a stream reaches the agent when it comes, not when the next one does.
@@ -299,7 +299,7 @@ fn a_service_without_a_key() {
     assert_eq!(broker.hello.1, KeyState::None);
     let run = broker.open(1, &Terms::default());
     let answer = run.chat(CHAT);
-    assert_eq!(answer.status, 403);
+    assert_eq!(answer.status, 400);
     assert!(answer.body.contains("(no_key)"), "{}", answer.body);
     assert_eq!(broker.dials.load(std::sync::atomic::Ordering::SeqCst), 0);
 

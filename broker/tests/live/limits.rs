@@ -29,7 +29,7 @@ fn requests_are_counted_exactly() {
     let broker = model.broker();
     let run = broker.open(1, &terms(ModelLimits { requests: Some(3), ..ModelLimits::default() }));
     // One that a rule refuses does not count.
-    assert_eq!(run.chat(r#"{"messages":[],"web_search_options":{}}"#).status, 403);
+    assert_eq!(run.chat(r#"{"messages":[],"web_search_options":{}}"#).status, 400);
     run.report();
     for _ in 0..3 {
         assert_eq!(run.chat(CHAT).status, 200);
@@ -37,7 +37,7 @@ fn requests_are_counted_exactly() {
     }
     for _ in 0..2 {
         let answer = run.chat(CHAT);
-        assert_eq!(answer.status, 403);
+        assert_eq!(answer.status, 400);
         assert!(
             answer.body.contains("anet: ") && answer.body.contains("limit_model_requests"),
             "{}",
@@ -81,7 +81,7 @@ fn a_body_is_measured_exactly() {
     run.both_reports();
     for length in [LIMIT + 1, 9 * 1024 * 1024, 40 * 1024 * 1024] {
         let answer = run.chat(&body(length));
-        assert_eq!(answer.status, 403, "{length}");
+        assert_eq!(answer.status, 400, "{length}");
         assert!(answer.body.contains("limit_request_body"), "{}", answer.body);
         assert_eq!(run.report().rule, "limit_request_body");
     }
@@ -90,7 +90,7 @@ fn a_body_is_measured_exactly() {
     assert!(shorter.len() < LIMIT);
     let grown = shorter.replace("\"aaaa", &format!("\"{}", "a".repeat(4 + LIMIT - shorter.len())));
     assert_eq!(grown.len(), LIMIT);
-    assert_eq!(run.chat(&grown).status, 403);
+    assert_eq!(run.chat(&grown).status, 400);
     let (_, totals) = run.close();
     assert_eq!((totals.requests, totals.body, totals.total), (1, 100_000, 100_000));
     assert_eq!(model.asked.try_iter().count(), 1);
@@ -104,10 +104,10 @@ fn all_bodies_are_measured_exactly() {
     let run = broker.open(1, &terms(ModelLimits { total: Some(3000), ..ModelLimits::default() }));
     assert_eq!(run.chat(&body(2000)).status, 200);
     let answer = run.chat(&body(1001));
-    assert_eq!(answer.status, 403);
+    assert_eq!(answer.status, 400);
     assert!(answer.body.contains("limit_request_total"), "{}", answer.body);
     assert_eq!(run.chat(&body(1000)).status, 200);
-    assert_eq!(run.chat(&body(200)).status, 403);
+    assert_eq!(run.chat(&body(200)).status, 400);
     let (_, totals) = run.close();
     assert_eq!((totals.requests, totals.refused, totals.total), (2, 2, 3000));
 }
@@ -121,7 +121,7 @@ fn connections_are_counted_exactly() {
     let (one, mut two) = (run.connect(), run.connect());
     let mut three = run.connect();
     let answer = three.answer();
-    assert_eq!(answer.status, 403);
+    assert_eq!(answer.status, 400);
     assert!(answer.body.contains("limit_endpoint_connections"), "{}", answer.body);
     assert_eq!(answer.header("x-should-retry"), Some("false"));
     assert!(three.is_closed());
@@ -161,7 +161,7 @@ fn without_limits_the_brokers_own_bounds_hold() {
     drop(agent);
     let mut agents: Vec<_> = (0..70).map(|_| run.connect()).collect();
     let last = agents.last_mut().unwrap();
-    assert_eq!(last.answer().status, 403);
+    assert_eq!(last.answer().status, 400);
 }
 
 /// BUD-2: where a budget asks for it no byte goes out before the debit is granted, the debit is the bytes that go out, and a
@@ -186,7 +186,7 @@ fn nothing_goes_out_before_its_debit() {
             let (out, _) = run.both_reports();
             assert_eq!((out.request, out.bytes_out), (request, bytes));
         } else {
-            assert_eq!(answer.status, 403);
+            assert_eq!(answer.status, 400);
             assert!(answer.body.contains("(budget)"), "{}", answer.body);
             assert_eq!(run.report().rule, "budget");
         }

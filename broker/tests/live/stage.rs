@@ -344,7 +344,11 @@ impl Agent {
 
     /// Whether the broker has closed the connection (or closes it in time).
     pub(crate) fn is_closed(&mut self) -> bool {
-        !self.more() && self.held.is_empty()
+        let more = self.more();
+        if more || !self.held.is_empty() {
+            eprintln!("not closed: more {more}, held {:?}", String::from_utf8_lossy(&self.held));
+        }
+        !more && self.held.is_empty()
     }
 
     pub(crate) fn leave(self) {
