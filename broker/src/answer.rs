@@ -171,15 +171,30 @@ impl Streamed {
         if tail != Tail::Boundary {
             return None;
         }
-        let refusal = crate::requests::refusal_of(trouble, self.silence);
-        let body = refusal.body(Some(interface), policy::Service::Other);
-        let name: &[u8] = match interface {
-            Interface::Messages | Interface::CountTokens | Interface::Responses => b"event: error\n",
-            // Chat Completions names no events.
-            Interface::ChatCompletions => b"",
-        };
-        Some(Bytes::from([name, b"data: ", &body, b"\n\n"].concat()))
+        Some(last_event(interface, &crate::requests::refusal_of(trouble, self.silence)))
     }
+}
+
+/// An error in the middle of a stream, as each interface's own streams have it.
+fn last_event(interface: Interface, refusal: &Refusal) -> Bytes {
+    let (name, data): (&[u8], Vec<u8>) = match interface {
+        Interface::Messages | Interface::CountTokens => {
+            (b"event: error\n", refusal.body(Some(interface), policy::Service::Other))
+        }
+        Interface::Responses => {
+            let data = serde_json::json!({
+                "type": "error",
+                "code": refusal.rule.as_str(),
+                "message": refusal.sentence,
+                "param": null,
+                "sequence_number": 0,
+            });
+            (b"event: error\n", data.to_string().into_bytes())
+        }
+        // Chat Completions names no events.
+        Interface::ChatCompletions => (b"", refusal.body(Some(interface), policy::Service::Other)),
+    };
+    Bytes::from([name, b"data: ", &data, b"\n\n"].concat())
 }
 
 /// What server-sent events ended with: an empty line ends an event, and a line ends with LF, CR LF or CR

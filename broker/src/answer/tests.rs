@@ -28,6 +28,27 @@ fn the_end_of_an_event_is_known() {
     }
 }
 
+/// MOD-11: the last event of a cut stream is one event, of the shape that the interface's own errors have in a stream.
+#[test]
+fn the_last_event_has_the_interfaces_shape() {
+    let refusal = Refusal::plain(policy::Rule::UpstreamClosed);
+    for (interface, name, message) in [
+        (Interface::Messages, "event: error\n", "/error/message"),
+        (Interface::Responses, "event: error\n", "/message"),
+        (Interface::ChatCompletions, "", "/error/message"),
+    ] {
+        let event = last_event(interface, &refusal);
+        let event = std::str::from_utf8(&event).unwrap();
+        assert_eq!(Tail::Text.after(event.as_bytes()), Tail::Boundary);
+        let data = event.strip_prefix(name).unwrap().strip_prefix("data: ").unwrap();
+        assert_eq!(data.trim_end().lines().count(), 1);
+        let data: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(data.pointer(message).unwrap(), &refusal.sentence, "{interface:?}");
+        let kind = if interface == Interface::ChatCompletions { None } else { Some("error") };
+        assert_eq!(data.get("type").and_then(|kind| kind.as_str()), kind);
+    }
+}
+
 proptest! {
     /// MOD-11: however a stream is cut into pieces.
     #[test]

@@ -8,7 +8,7 @@ use ipc_proto::broker::{FromBroker, UpstreamTrouble};
 use ipc_proto::proxy::{Decision, Reason};
 
 use crate::exchange::CHAT;
-use crate::stage::{Broker, KEY, Model, Reach, Terms, WAIT};
+use crate::stage::{Broker, KEY, Model, Reach, Terms, WAIT, read};
 
 /// MOD-11: what the service itself answers is the agent's, whatever it is.
 #[test]
@@ -36,7 +36,7 @@ fn errors_of_the_service_pass_through() {
 /// shape, and the report says which.
 #[test]
 fn a_service_that_fails_is_an_error() {
-    let silent = Model::start(|_, stream| stream.read(&mut [0]).is_err());
+    let silent = Model::start(|_, stream| read(stream, &mut [0]).is_err());
     let nonsense = Model::start(|_, stream| stream.write_all(b"SSH-2.0-OpenSSH\r\n\r\n").is_err());
     let gone = Model::start(|_, _| false);
     let terms = Terms { silence: Duration::from_millis(700), ..Terms::default() };
@@ -89,7 +89,7 @@ fn a_cut_answer_does_not_look_whole() {
             // The parser may have both in one read otherwise, and that would be no test of a stream.
             std::thread::sleep(Duration::from_millis(50));
             if stays {
-                let _ = stream.read(&mut [0]);
+                let _ = read(stream, &mut [0]);
             }
             false
         });
@@ -116,10 +116,11 @@ fn a_cut_answer_does_not_look_whole() {
 /// word.
 #[test]
 fn the_end_of_a_run_ends_everything_of_it() {
-    let (tell, closed) = std::sync::mpsc::channel();
+    let ((tell, closed), (ask, asked)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
     let model = Model::start(move |_, stream| {
+        ask.send(()).unwrap();
         stream.set_read_timeout(Some(WAIT)).unwrap();
-        tell.send(stream.read(&mut [0]).is_ok_and(|count| count == 0)).unwrap();
+        tell.send(read(stream, &mut [0]).is_ok_and(|count| count == 0)).unwrap();
         false
     });
     let broker = model.broker();
@@ -128,6 +129,7 @@ fn the_end_of_a_run_ends_everything_of_it() {
     let mut of_another = other.connect();
     asking.post("/v1/chat/completions", "", CHAT.as_bytes());
     assert!(!run.report().ended);
+    asked.recv_timeout(WAIT).unwrap();
     let endpoint = run.endpoint;
     let before = Instant::now();
     let (reports, totals) = run.close();

@@ -1,12 +1,12 @@
 //! Questions and answers.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use ipc_proto::broker::{FromBroker, Interface, KeyState, ModelLimits};
 use ipc_proto::proxy::Decision;
 
-use crate::stage::{Broker, KEY, MODEL, Model, Reach, Terms, WAIT};
+use crate::stage::{Broker, KEY, MODEL, Model, Reach, Terms, WAIT, read};
 
 pub(crate) const OK: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\nset-cookie: a=b\r\nx-request-id: r-1\r\n\r\n{\"ok\":true}";
 pub(crate) const CHAT: &str = r#"{"model":"another","messages":[{"role":"user","content":"hi"}]}"#;
@@ -262,13 +262,15 @@ fn an_agent_that_does_not_read_holds_the_service_back() {
 fn an_agent_that_goes_away_ends_its_question() {
     for answers in [false, true] {
         let (tell, closed) = std::sync::mpsc::channel();
+        let (ask, asked) = std::sync::mpsc::channel();
         let model = Model::start(move |_, stream| {
+            ask.send(()).unwrap();
             if answers {
                 let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: 1\n\n";
                 stream.write_all(head.as_bytes()).unwrap();
             }
             stream.set_read_timeout(Some(WAIT)).unwrap();
-            let end = stream.read(&mut [0]);
+            let end = read(stream, &mut [0]);
             tell.send(end.is_ok_and(|count| count == 0)).unwrap();
             false
         });
@@ -277,6 +279,7 @@ fn an_agent_that_goes_away_ends_its_question() {
         let mut agent = run.connect();
         agent.post("/v1/chat/completions", "", CHAT.as_bytes());
         assert!(!run.report().ended);
+        asked.recv_timeout(WAIT).unwrap();
         if answers {
             assert!(agent.until("data: 1\n\n").is_some());
         }

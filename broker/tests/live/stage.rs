@@ -234,6 +234,16 @@ impl Run<'_> {
     }
 }
 
+/// A read with a time-out is interrupted by whatever stops the thread for a moment, as the start of another program does.
+pub(crate) fn read(stream: &mut TcpStream, buffer: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match stream.read(buffer) {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 /// A connection of an agent.
 pub(crate) struct Agent {
     pub(crate) stream: TcpStream,
@@ -282,13 +292,9 @@ impl Agent {
 
     fn more(&mut self) -> bool {
         let mut chunk = [0; 16 * 1024];
-        match self.stream.read(&mut chunk) {
-            Ok(0) | Err(_) => false,
-            Ok(count) => {
-                self.held.extend_from_slice(&chunk[..count]);
-                true
-            }
-        }
+        let count = read(&mut self.stream, &mut chunk).unwrap_or(0);
+        self.held.extend_from_slice(&chunk[..count]);
+        count > 0
     }
 
     /// Everything up to and including a mark.
@@ -344,11 +350,7 @@ impl Agent {
 
     /// Whether the broker has closed the connection (or closes it in time).
     pub(crate) fn is_closed(&mut self) -> bool {
-        let more = self.more();
-        if more || !self.held.is_empty() {
-            eprintln!("not closed: more {more}, held {:?}", String::from_utf8_lossy(&self.held));
-        }
-        !more && self.held.is_empty()
+        !self.more() && self.held.is_empty()
     }
 
     pub(crate) fn leave(self) {
