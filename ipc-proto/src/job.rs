@@ -82,6 +82,8 @@ pub enum AnswerFormat {
     Opencode,
     /// `openclaw agent exec --json`: one object.
     Openclaw,
+    /// All of it is the answer, unless it is one line that says in hermes's words that the model failed.
+    Hermes,
     /// All of it is the answer.
     Text,
 }

@@ -59,6 +59,8 @@ pub struct HomeFile {
     pub path: CString,
     /// What it holds.
     pub contents: Vec<u8>,
+    /// It is a program.
+    pub executable: bool,
 }
 
 /// Which endpoints exist on the run's loopback.

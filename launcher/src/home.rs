@@ -38,7 +38,8 @@ fn write(home: &Path, file: &HomeFile) -> io::Result<()> {
         }
     }
     let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600).open(home.join(path))?.write_all(&file.contents)
+    let mode = if file.executable { 0o700 } else { 0o600 };
+    options.write(true).create_new(true).mode(mode).open(home.join(path))?.write_all(&file.contents)
 }
 
 /// A path of plain names alone.
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     fn file(path: &std::ffi::CStr) -> HomeFile {
-        HomeFile { path: path.into(), contents: b"x".to_vec() }
+        HomeFile { path: path.into(), contents: b"x".to_vec(), executable: false }
     }
 
     /// MOD-14, FS-5: an agent's configuration is in its home and nowhere else.

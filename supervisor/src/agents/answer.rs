@@ -53,9 +53,19 @@ pub fn answer(format: AnswerFormat, output: &[u8]) -> Result<Answer, NoAnswer> {
         AnswerFormat::Claude => claude(output),
         AnswerFormat::Codex => codex(output),
         AnswerFormat::Opencode => opencode(output),
+        AnswerFormat::Hermes => Ok(hermes(output)),
         AnswerFormat::Text => Ok(said(String::from_utf8_lossy(output).trim_end().to_owned())),
         AnswerFormat::Openclaw => openclaw(output),
     }
+}
+
+/// hermes 0.19 prints what failed where its answer would be, and ends as if nothing had.
+fn hermes(output: &[u8]) -> Answer {
+    let text = String::from_utf8_lossy(output).trim_end().to_owned();
+    let status = text.strip_prefix("HTTP ").and_then(|rest| rest.split_once(": "));
+    let refused = status.is_some_and(|(number, _)| number.len() == 3 && number.parse::<u16>().is_ok());
+    let is_error = text.lines().count() == 1 && (refused || text.starts_with("API call failed after "));
+    Answer { text, is_error }
 }
 
 fn said(text: String) -> Answer {

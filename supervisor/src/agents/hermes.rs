@@ -1,5 +1,6 @@
 //! hermes, as PyPI's hermes-agent 0.19 has it.
 
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
 use ipc_proto::launcher::INSIDE_HOME;
@@ -154,14 +155,19 @@ pub(super) fn home_files(setup: &Setup<'_>) -> Vec<HomeFile> {
     vec![HomeFile { path: ".hermes/config.yaml", contents: config.to_string().into_bytes() }]
 }
 
-pub(super) fn start(installed: &Installed, task: &[u8]) -> Result<Start, Trouble> {
-    let mut argv = match (&installed.runtime, &installed.via) {
+/// What starts it, before any argument of its own.
+pub(super) fn invocation(installed: &Installed) -> Result<Vec<CString>, Trouble> {
+    Ok(match (&installed.runtime, &installed.via) {
         (Some(python), Via::Packages(packages)) => {
             vec![word(python)?, word("-P")?, word("-c")?, word(START_BESIDE)?, word(packages)?]
         }
         (Some(python), Via::Script) => vec![word(python)?, word(&installed.program)?],
         (None, Via::Script | Via::Packages(_)) => vec![word(&installed.program)?],
-    };
+    })
+}
+
+pub(super) fn start(installed: &Installed, task: &[u8]) -> Result<Start, Trouble> {
+    let mut argv = invocation(installed)?;
     // In one argument with the option: a task that starts with a dash is still a task.
     argv.push(task_argument("hermes", b"--oneshot=", task)?);
     Ok(Start {
@@ -169,7 +175,7 @@ pub(super) fn start(installed: &Installed, task: &[u8]) -> Result<Start, Trouble
         // What it finds there it would read as more of the task.
         stdin: Stdin::Nothing,
         before_task: b"",
-        answer: AnswerFormat::Text,
+        answer: AnswerFormat::Hermes,
         files: Vec::new(),
     })
 }

@@ -148,6 +148,21 @@ pub fn start(installed: &Installed, setup: &Setup<'_>, task: Option<&[u8]>) -> R
     }
 }
 
+/// What starts an agent, before any argument of its own.
+///
+/// # Errors
+/// [`Code::BadPath`]: a path that cannot be an argument.
+pub fn invocation(installed: &Installed) -> Result<Vec<CString>, Trouble> {
+    match installed.agent {
+        Agent::Hermes => hermes::invocation(installed),
+        Agent::Claude | Agent::Codex | Agent::Opencode | Agent::Openclaw | Agent::Cursor | Agent::Custom => {
+            let script = installed.runtime.as_ref().map(|_| &installed.program);
+            let first = installed.runtime.as_ref().unwrap_or(&installed.program);
+            [Some(first), script].into_iter().flatten().map(word).collect()
+        }
+    }
+}
+
 /// The command that an agent is installed as.
 #[must_use]
 pub fn command_name(agent: Agent) -> &'static str {

@@ -8,7 +8,6 @@ use serde_json::json;
 use super::find::{Search, Via, Why, file_name, resolve, shown};
 use super::{
     AnswerFormat, CONTEXT_TOKENS, HomeFile, Installed, PLACEHOLDER_KEY, Setup, Start, Stdin, node, word,
-    words,
 };
 use crate::config::Agent;
 use crate::error::Trouble;
@@ -94,26 +93,14 @@ pub(super) fn home_files(setup: &Setup<'_>) -> Vec<HomeFile> {
 }
 
 pub(super) fn start(installed: &Installed, setup: &Setup<'_>) -> Result<Start, Trouble> {
-    let script = installed.program.to_string_lossy();
     let config = format!("{INSIDE_HOME}/{CONFIG}");
     let model = format!("anet/{}", setup.model);
-    let node = installed.runtime.as_deref().unwrap_or(&installed.program);
-    let mut argv = words(
-        node,
-        &[
-            &script,
-            "agent",
-            "exec",
-            "--json",
-            "--config",
-            &config,
-            "--model",
-            &model,
-            "--timeout",
-            TIMEOUT,
-            "--cwd",
-        ],
-    )?;
+    let mut argv = super::invocation(installed)?;
+    let options =
+        ["agent", "exec", "--json", "--config", &config, "--model", &model, "--timeout", TIMEOUT, "--cwd"];
+    for option in options {
+        argv.push(word(option)?);
+    }
     argv.push(word(setup.directory)?);
     argv.extend([word("--message-file")?, word("-")?]);
     Ok(Start {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ipc_proto::Code;
 use ipc_proto::broker::ModelPolicy;
 use ipc_proto::job::AnswerFormat;
-use ipc_proto::launcher::HomeFile;
+use ipc_proto::launcher::{HomeFile, INSIDE_HOME};
 use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, seek};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -22,6 +22,9 @@ use crate::error::Trouble;
 
 /// The longest task, in bytes: more than any model reads.
 const MAX_TASK: usize = 1024 * 1024;
+
+/// Where an operator's command finds the agent, below HOME.
+const COMMANDS: &str = ".anet/bin";
 
 /// What an agent adds to a run.
 #[derive(Debug, Default)]
@@ -101,7 +104,10 @@ pub(super) fn setting(
                 "--prompt is the task of an agent that runs itself, and a command was given as well; leave one of them out",
             ));
         }
-        setting.on_path = installed.and_then(|installed| installed.program.parent().map(Path::to_path_buf));
+        if let Some(installed) = installed {
+            setting.home.push(command_file(installed)?);
+            setting.on_path = Some(Path::new(INSIDE_HOME).join(COMMANDS));
+        }
         return Ok(setting);
     }
     let task = task(asked)?;
@@ -118,6 +124,23 @@ pub(super) fn setting(
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| system("a pipe", &errno.into()))?;
     setting.answer = Some((start.answer, Pipe { reader, writer }));
     Ok(setting)
+}
+
+/// The agent under the name that people call it by: an operator's command does not know where it is installed, nor what
+/// runs it.
+fn command_file(installed: &Installed) -> Result<HomeFile, Trouble> {
+    let words: Vec<Vec<u8>> =
+        agents::invocation(installed)?.iter().map(|word| quoted(word.to_bytes())).collect();
+    let contents = [b"#!/bin/sh\nexec ", &words.join(&b' ')[..], b" \"$@\"\n"].concat();
+    let path =
+        CString::new(format!("{COMMANDS}/{}", agents::command_name(installed.agent))).unwrap_or_default();
+    Ok(HomeFile { path, contents, executable: true })
+}
+
+/// Within single quotes a shell reads everything as it stands but the quote itself.
+fn quoted(word: &[u8]) -> Vec<u8> {
+    let parts: Vec<&[u8]> = word.split(|byte| *byte == b'\'').collect();
+    [&b"'"[..], &parts.join(&b"'\\''"[..]), b"'"].concat()
 }
 
 /// The task: the operator's words or what comes on the operator's standard input, read to its end and not looked into.
@@ -164,7 +187,7 @@ fn home_files(files: Vec<agents::HomeFile>) -> Result<Vec<HomeFile>, Trouble> {
         let path = CString::new(file.path).map_err(|_| {
             Trouble::new(Code::BadPath, "a file of an agent's home has a NUL byte in its name")
         })?;
-        Ok(HomeFile { path, contents: file.contents })
+        Ok(HomeFile { path, contents: file.contents, executable: false })
     };
     files.into_iter().map(convert).collect()
 }
@@ -190,4 +213,16 @@ pub(super) fn check_reachable(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MOD-14: whatever stands in a path is one word to the shell.
+    #[test]
+    fn an_agents_path_is_one_word() {
+        assert_eq!(quoted(b"/opt/a b/claude"), b"'/opt/a b/claude'");
+        assert_eq!(quoted(b"/opt/it's/$x"), br"'/opt/it'\''s/$x'");
+    }
 }

@@ -76,9 +76,10 @@ fn configured(agent: Agent, auto_reply: &AutoReply) -> Result<Option<Upstream>, 
     if auto_reply.api_base.is_empty() || auto_reply.agent != agent {
         return Ok(None);
     }
-    let upstream = auto_reply.api_base.parse::<Upstream>().map_err(|error| {
-        Trouble::new(Code::BadConfig, format!("auto_reply.api_base: {error}"))
-    })?;
+    let upstream = auto_reply
+        .api_base
+        .parse::<Upstream>()
+        .map_err(|error| Trouble::new(Code::BadConfig, format!("auto_reply.api_base: {error}")))?;
     Ok(Some(upstream.allow_private(auto_reply.api_base_private)))
 }
 

@@ -4,6 +4,8 @@
 mod ending;
 mod hearing;
 mod model;
+mod saying;
+mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -105,17 +107,6 @@ impl Phase {
             Phase::Ending => "the run ends",
         }
     }
-}
-
-/// Who can have something to say; heard in this order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Source {
-    Launcher,
-    Proxy,
-    Broker,
-    Output,
-    Terminal,
-    Signals,
 }
 
 /// What has been said by whom.
@@ -404,148 +395,6 @@ impl Foreground {
             self.ends.launcher.send(&ToLauncher::End(self.job.run), &[])?;
         }
         Ok(())
-    }
-
-    // ---- waiting ---------------------------------------------------------------------------------------------
-
-    fn wait(&mut self) -> Result<(), Fatal> {
-        let ready = {
-            let (ends, signals) = (&self.ends, self.signals.as_fd());
-            let all = [
-                (Source::Launcher, Some(ends.launcher.as_fd())),
-                (Source::Proxy, Some(ends.proxy.as_fd())),
-                (Source::Broker, ends.broker.as_ref().map(AsFd::as_fd)),
-                (Source::Output, self.output.as_ref().and_then(Output::waits)),
-                (Source::Terminal, ends.terminal.as_ref().map(AsFd::as_fd)),
-                (Source::Signals, Some(signals)),
-            ];
-            let (sources, waits): (Vec<Source>, Vec<_>) =
-                all.into_iter().filter_map(|(source, fd)| Some((source, fd?))).unzip();
-            let mut fds: Vec<PollFd<'_>> =
-                waits.iter().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
-            let timeout = self.next_deadline().map(|at| at.saturating_duration_since(Instant::now()));
-            // A time beyond the kernel's is no time-out.
-            let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
-            match poll(&mut fds, timeout.as_ref()) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(Fatal::System { what: "waiting", errno }),
-            }
-            let ready = sources.into_iter().zip(fds).filter(|(_, fd)| !fd.revents().is_empty());
-            ready.map(|(source, _)| source).collect::<Vec<Source>>()
-        };
-        for source in ready {
-            match source {
-                Source::Launcher => self.hear_launcher()?,
-                Source::Proxy => self.hear_proxy()?,
-                Source::Broker => self.hear_broker()?,
-                Source::Output => self.output.iter_mut().for_each(Output::read),
-                Source::Terminal => self.hear_terminal()?,
-                Source::Signals => self.hear_signals()?,
-            }
-        }
-        self.look_at_clocks()
-    }
-
-    fn next_deadline(&self) -> Option<Instant> {
-        let running = self.phase == Phase::Running && !self.told.asked_to_end;
-        let phase = (!running).then_some(self.phase_ends);
-        let clocks = [self.wall_ends, self.window_ends].into_iter().flatten().filter(|_| running);
-        phase.into_iter().chain(clocks).chain(self.grace_ends).chain(self.commit_due).min()
-    }
-
-    fn look_at_clocks(&mut self) -> Result<(), Fatal> {
-        let now = Instant::now();
-        let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_over(self.commit_due) {
-            self.sync()?;
-        }
-        if self.phase != Phase::Running || self.told.asked_to_end {
-            if self.phase_ends <= now {
-                return Err(Fatal::Late(match self.phase {
-                    Phase::Probing | Phase::ProbeEnding => "the probe of the sandbox did not end in time",
-                    Phase::Starting | Phase::Opening => "the sandbox did not start in time",
-                    Phase::Running | Phase::Ending => {
-                        "the run's processes or directories could not be removed in time"
-                    }
-                }));
-            }
-            return Ok(());
-        }
-        if is_over(self.grace_ends) {
-            self.grace_ends = None;
-            let signal = Ended::Signal(u8::try_from(rustix::process::Signal::KILL.as_raw()).unwrap_or(9));
-            self.end(signal)?;
-        }
-        if !self.told.asked_to_end && is_over(self.wall_ends) {
-            self.end(Ended::Limit(LimitName::WallClock.as_str()))?;
-        } else if !self.told.asked_to_end && is_over(self.window_ends) {
-            self.ledger.window_over();
-            self.end(Ended::Budget("window"))?;
-        }
-        Ok(())
-    }
-
-    // ---- saying ----------------------------------------------------------------------------------------------
-
-    fn unexpected<M: Message>(&self, message: &M) -> Fatal {
-        ChannelError::unexpected(message, self.phase.as_str()).into()
-    }
-
-    fn word(&mut self, word: Word) -> Result<(), Fatal> {
-        self.ends.guard.write_all(&[word.byte()]).map_err(|_| Fatal::Gone("the guard"))
-    }
-
-    fn say(&mut self, text: &str) {
-        // Where nobody can hear it there is nobody to tell that.
-        let _ = self.ends.log.write_all(text.as_bytes());
-    }
-
-    fn append(&mut self, kind: &str, body: &Value) -> Result<(), Fatal> {
-        if let Some(chain) = &mut self.chain {
-            chain.append(SystemTime::now(), kind, body)?;
-            self.commit_due.get_or_insert(Instant::now() + COMMIT);
-        }
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<(), Fatal> {
-        self.commit_due = None;
-        match &self.chain {
-            Some(chain) => Ok(chain.sync()?),
-            None => Ok(()),
-        }
-    }
-    /// What a run may use, as its first line says it; of the command only size and hash (EVI-4).
-    fn admission(&self) -> Value {
-        let limits: BTreeMap<&str, u64> =
-            self.job.limits.iter().map(|(name, value)| (name.as_str(), value)).collect();
-        let mut hasher = Sha256::new();
-        let mut bytes = 0;
-        if let Purpose::Command(command) = &self.job.plan.purpose {
-            for argument in &command.argv {
-                hasher.update(argument.as_bytes_with_nul());
-                bytes += argument.as_bytes_with_nul().len();
-            }
-        }
-        json!({
-            "run": self.job.run.to_string(),
-            "agent": self.job.agent,
-            "started": rfc3339(at_unix_ms(self.job.started)),
-            "operator": self.job.operator,
-            "user": self.job.user,
-            "command": { "bytes": bytes, "sha256": hex(&hasher.finalize()) },
-            "egress_allow": self.job.hosts,
-            "model": self.job.model.as_ref().map(|model| json!({
-                "service": model.upstream.to_string(), "model": model.policy.model,
-            })),
-            "limits": limits,
-            "budget": {
-                "destinations": self.job.budget.destinations,
-                "bytes_out": self.job.budget.bytes_out,
-                "window": self.job.budget.window,
-            },
-            "warnings": self.job.warnings.iter().map(|code| code.as_str()).collect::<Vec<_>>(),
-        })
     }
 }
 

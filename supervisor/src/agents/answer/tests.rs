@@ -130,8 +130,21 @@ fn what_is_no_answer_is_said() {
         let again = answer(format, &twice);
         match format {
             AnswerFormat::Claude | AnswerFormat::Openclaw => assert_eq!(again, Err(NoAnswer::Malformed)),
-            AnswerFormat::Codex | AnswerFormat::Opencode | AnswerFormat::Text => assert!(again.is_ok()),
+            AnswerFormat::Codex | AnswerFormat::Opencode | AnswerFormat::Hermes | AnswerFormat::Text => {
+                assert!(again.is_ok());
+            }
         }
+    }
+}
+
+/// ACC-2: hermes ends well whatever happened, and what failed stands where its answer would.
+#[test]
+fn what_hermes_says_of_a_failure_is_no_answer() {
+    for failed in ["HTTP 400: anet: no such tool", "API call failed after 2 retries: HTTP 500: x"] {
+        assert_eq!(text(AnswerFormat::Hermes, failed), Ok(Answer { text: failed.into(), is_error: true }));
+    }
+    for said in ["HTTP 400: is a status\nof the caller's", "HTTP is a protocol", "HTTP 4: x", "Done."] {
+        assert_eq!(text(AnswerFormat::Hermes, said), Ok(Answer { text: said.into(), is_error: false }));
     }
 }
 
