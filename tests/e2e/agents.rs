@@ -194,8 +194,9 @@ fn an_agents_commands_see_a_placeholder() {
             let service = agent.service(&net);
             let person = Person::new(*who);
             let work = person.work_dir("work");
+            // The brackets keep the search from finding itself among the command lines.
             let look = "env > env.txt; cat /proc/*/environ /proc/*/cmdline > processes.txt 2>/dev/null; \
-                        grep -rl sk-canary / --exclude-dir=proc --exclude-dir=sys > found.txt 2>/dev/null; true";
+                        grep -rl sk-[c]anary / --exclude-dir=proc --exclude-dir=sys > found.txt 2>/dev/null; true";
             let prompt = format!("Look around. [[run:{look}]]");
             let words = ["run", "--agent", agent.name(), "--here", "--prompt", &prompt];
             let path = format!("{}:/usr/local/bin:/usr/bin:/bin", commands.display());
@@ -352,4 +353,28 @@ fn the_record_of_an_agents_run() {
     assert_eq!(record["limits"]["model_requests"]["used"], requests.len(), "{text}");
     assert!(record["budget"]["bytes_out"]["used"].as_u64() > Some(1000), "BUD-1: {text}");
     assert!(!text.contains("Create hello.txt") && !text.contains(KEY), "EVI-4: {text}");
+}
+
+/// MOD-14, CLI: an operator's command finds the agent by its name, set up as if it ran by itself.
+#[test]
+fn a_command_finds_its_agent() {
+    let Some(net) = Internet::new() else { return };
+    for agent in [Agent::Claude, Agent::Codex] {
+        let Some(commands) = agent.commands() else { continue };
+        let service = agent.service(&net);
+        let person = person_with_key(Who::User);
+        let work = person.work_dir("work");
+        let name = agent.name();
+        let call = agent.run_with(
+            &person,
+            &net,
+            &service,
+            &work,
+            &commands,
+            &["--", "sh", "-c", &format!("command -v {name} && {name} --version")],
+        );
+        let outcome = call.output().expect_code(0);
+        assert!(outcome.out().contains(&format!(".anet/bin/{name}\n")), "{outcome}");
+        assert!(outcome.out().lines().count() >= 2, "its version: {outcome}");
+    }
 }

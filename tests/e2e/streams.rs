@@ -93,3 +93,19 @@ fn arguments_arrive_as_they_are() {
     let outcome = Person::new(Who::User).run(NONE, arguments).output();
     outcome.expect_out("a b\n$HOME\n`id`\n'\n\"\n--\n-x\n\n*\nü\n{\"a\": [1]}");
 }
+
+/// SBX-7, SBX-8: memory in the place of a file (a memfd, as some shells pass a here-document) is standard input like any
+/// other, and no rule of the second wall fails on it.
+#[test]
+fn standard_input_may_be_memory() {
+    use std::io::{Seek as _, Write as _};
+    for who in Who::all() {
+        let memory = rustix::fs::memfd_create("input", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let mut file = std::fs::File::from(memory);
+        file.write_all(b"from memory").unwrap();
+        file.rewind().unwrap();
+        let output = Person::new(*who).run(NONE, ["cat"]).command().stdin(file).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(output.stdout, b"from memory");
+    }
+}
