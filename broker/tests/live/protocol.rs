@@ -10,7 +10,7 @@ use ipc_proto::proxy::Decision;
 use ipc_proto::{RunId, bulk};
 
 use crate::exchange::OK;
-use crate::stage::{KEY, MODEL, Model, Terms, WAIT, policy};
+use crate::stage::{Broker, KEY, MODEL, Model, Reach, Terms, WAIT, policy};
 
 fn run() -> RunId {
     RunId::new(9, [9; 4])
@@ -75,6 +75,13 @@ fn the_broker_ends_with_its_neighbours() {
     let (nobody, _) = ipc_proto::Channel::pair().unwrap();
     drop(std::mem::replace(&mut broker.supervisor, nobody));
     assert_eq!(broker.ended(), Status::Exited(0));
+
+    let broker = Broker::start("https://models.example.com", Some(KEY), Reach::Gone);
+    let run = broker.open(1, &Terms::default());
+    let mut agent = run.connect();
+    agent.post("/v1/chat/completions", "", crate::exchange::CHAT.as_bytes());
+    assert_eq!(broker.ended(), FAILURE);
+    assert!(broker.log().contains("the proxy is gone"), "{}", broker.log());
 }
 
 /// PRV-3, PRV-4, MOD-1: what the kernel says of the process while it works: confined, and the key is neither in its arguments

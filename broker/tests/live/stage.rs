@@ -161,6 +161,8 @@ pub(crate) fn policy(silence: Duration) -> ModelPolicy {
 pub(crate) enum Reach {
     To(SocketAddr),
     Nowhere(Reason),
+    /// The proxy ends when it is asked.
+    Gone,
 }
 
 fn be_the_proxy(channel: &Channel<FromDialer, ToDialer>, reach: &Reach, dials: &AtomicUsize) {
@@ -172,6 +174,7 @@ fn be_the_proxy(channel: &Channel<FromDialer, ToDialer>, reach: &Reach, dials: &
                 Err(_) => channel.send(&FromDialer::Failed { dial, reason: Reason::ConnectFailed }, &[]),
             },
             Reach::Nowhere(reason) => channel.send(&FromDialer::Failed { dial, reason: *reason }, &[]),
+            Reach::Gone => return,
         };
         if sent.is_err() {
             return;
