@@ -49,7 +49,8 @@ pub(crate) enum Subcommand {
 #[derive(Args, Debug)]
 #[command(
     after_help = "Exit status: the command's own; 128+N if signal N ended it; 124 out of time; 123 memory, growth or a \
-                  budget ended it; 125 anet could not run it; 126 and 127 as a shell's.\n\nExample:\n  anet run --here \
+                  budget ended it; 125 anet could not run it; 126 and 127 as a shell's. An agent that \
+                  runs itself and ends with 0 without an answer counts as failed (1).\n\nExample:\n  anet run --here \
                   --allow pkg.example.com --record record.json -- curl -O https://pkg.example.com/file\n  echo \"Mend \
                   the failing test\" | anet run --agent claude --here"
 )]
@@ -147,6 +148,7 @@ pub(crate) struct Show {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Example:\n  anet credential set anthropic")]
 pub(crate) struct Credential {
     #[command(subcommand)]
     pub(crate) action: CredentialAction,

@@ -97,7 +97,8 @@ fn agent(run: &Run) -> Result<Option<AgentRequest>, Trouble> {
         };
     };
     let agent = Agent::parse(name).ok_or_else(|| {
-        bad(format!("--agent {name}: no such agent; there are claude codex opencode hermes openclaw custom"))
+        let names: Vec<&str> = Agent::ALL.into_iter().map(Agent::as_str).collect();
+        bad(format!("--agent {name}: no such agent; there are {}", names.join(" ")))
     })?;
     let api_base = run
         .api_base

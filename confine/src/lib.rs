@@ -11,6 +11,7 @@
 mod enter;
 pub mod landlock;
 pub mod manifest;
+pub mod memory;
 pub mod seccomp;
 pub mod sys;
 

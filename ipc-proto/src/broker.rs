@@ -103,7 +103,7 @@ pub struct ModelTotals {
     pub requests: u64,
     /// Requests that were refused.
     pub refused: u64,
-    /// The largest body that went out, bytes.
+    /// The largest body that was taken from the agent, bytes.
     pub body: u64,
     /// All bodies that went out, bytes.
     pub total: u64,
@@ -147,21 +147,21 @@ pub enum UpstreamTrouble {
     Untrusted,
     /// The service was silent for too long.
     Silent,
-    /// The service ended the connection in the middle of its answer.
+    /// The service ended the connection before its answer was whole.
     Cut,
     /// What came was no HTTP.
     Malformed,
 }
 
 impl UpstreamTrouble {
-    /// The name that the record and the operator's line use.
+    /// The name that the record, the operator's line and, but for the reasons of the proxy, the agent's sentence use.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             UpstreamTrouble::Unreachable(reason) => reason.as_str(),
-            UpstreamTrouble::Untrusted => "upstream_untrusted",
-            UpstreamTrouble::Silent => "upstream_silent",
-            UpstreamTrouble::Cut => "upstream_cut",
+            UpstreamTrouble::Untrusted => "upstream_tls",
+            UpstreamTrouble::Silent => "upstream_timeout",
+            UpstreamTrouble::Cut => "upstream_closed",
             UpstreamTrouble::Malformed => "upstream_malformed",
         }
     }

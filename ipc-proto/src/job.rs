@@ -60,6 +60,19 @@ pub struct ModelJob {
     pub policy: ModelPolicy,
     /// Of whom.
     pub upstream: Upstream,
+    /// Where the key came from, by name.
+    pub key: KeySource,
+}
+
+/// Where a key came from: what to tell an operator whose key the service does not take.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum KeySource {
+    /// There is none.
+    None,
+    /// A variable of the operator's.
+    Variable(String),
+    /// A stored credential.
+    Stored(String),
 }
 
 /// An answer that is read from the agent's output and written to the operator's.

@@ -4,6 +4,9 @@ use serde::{Deserialize, Serialize};
 
 const MIB: u64 = 1024 * 1024;
 
+/// The most tokens of one answer of the model, unless the operator raises it for a run of their own (MOD-3).
+pub const OUTPUT_TOKENS: u64 = 8192;
+
 /// A limit by the name that `--limit`, the record and refusals use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -108,7 +111,7 @@ impl LimitName {
             LimitName::TunnelSent => Some(32 * MIB),
             LimitName::TunnelReceived => Some(512 * MIB),
             LimitName::EndpointConnections => Some(32),
-            LimitName::OutputTokens => Some(8192),
+            LimitName::OutputTokens => Some(OUTPUT_TOKENS),
             LimitName::WallClock => Some(180_000),
         }
     }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ipc_proto::Code;
 use rustix::fs::OFlags;
@@ -20,6 +20,8 @@ pub const MAX_VALUE: usize = 8192;
 const MAX_NAME: usize = 64;
 /// What a value is written as before it takes its name.
 const UNFINISHED: &str = ".new-";
+/// Longer than storing takes anywhere.
+const STORING: Duration = Duration::from_secs(60);
 
 /// The name of a credential: lower-case letters, digits, and `.`, `-`, `_` after the first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -76,7 +78,24 @@ impl Store {
     /// # Errors
     /// [`Code::StateUnusable`].
     pub fn open(directories: &Directories) -> Result<Store, Trouble> {
-        directories.make_credentials().map(Store)
+        let store = Store(directories.make_credentials()?);
+        store.sweep();
+        Ok(store)
+    }
+
+    /// Removes what a process that died while it stored a value left behind: a key under no name.
+    fn sweep(&self) {
+        let left = fs::read_dir(&self.0).into_iter().flatten().flatten().filter(|entry| {
+            entry.file_name().to_string_lossy().starts_with(UNFINISHED)
+                && entry
+                    .metadata()
+                    .and_then(|found| found.modified())
+                    .is_ok_and(|at| at.elapsed().is_ok_and(|age| age > STORING))
+        });
+        for entry in left {
+            // What cannot be removed now is tried again at the next use.
+            let _ = fs::remove_file(entry.path());
+        }
     }
 
     /// Stores a value in place of whatever is there, whole or not at all. Says whether there was one.
@@ -214,6 +233,23 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert_eq!(store.find(&name).unwrap_err().code, Code::StateUnusable);
         assert!(store.remove(&name).unwrap() && !store.remove(&name).unwrap());
+    }
+
+    /// CRED-9: a key that was being stored when its process died does not stay.
+    #[test]
+    fn what_a_dead_process_left_is_swept() {
+        let (place, store) = store();
+        let (old, new) = (place.path().join(".new-1"), place.path().join(".new-2"));
+        fs::write(&old, "sk-old").unwrap();
+        fs::write(&new, "sk-new").unwrap();
+        File::options()
+            .write(true)
+            .open(&old)
+            .unwrap()
+            .set_modified(SystemTime::now() - 2 * STORING)
+            .unwrap();
+        store.sweep();
+        assert!(!old.exists() && new.exists());
     }
 
     /// FS-5: a link in the store leads nowhere, and a name never leads out of it.

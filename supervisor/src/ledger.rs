@@ -140,7 +140,8 @@ impl Ledger {
         match self.leased.checked_sub(unused) {
             Some(left) => {
                 self.leased = left;
-                self.lent = false;
+                // Bytes that were on their way may come back into the lease after it was called back.
+                self.lent = unused > 0;
                 true
             }
             None => false,
@@ -150,6 +151,13 @@ impl Ledger {
     /// The time of the budget is over.
     pub fn window_over(&mut self) {
         self.exhausted.get_or_insert(Dimension::Window);
+    }
+
+    /// What is left: destinations and bytes outward, where they are bounded (BUD-6).
+    #[must_use]
+    pub fn remaining(&self) -> (Option<u64>, Option<u64>) {
+        let left = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
+        (left(self.budget.destinations, self.destinations()), left(self.budget.bytes_out, self.leased))
     }
 
     /// What ran out, if anything did.
@@ -225,7 +233,11 @@ mod tests {
         let mut ledger = Ledger::new(Budget { destinations: Some(1), bytes_out: Some(100), window: None });
         assert_eq!(ledger.first_lease(), Some(100));
         assert_eq!(ledger.request(60), Debit::AfterRecall);
-        assert!(ledger.give_back(90));
+        assert!(ledger.give_back(80));
+        assert_eq!(ledger.request(90), Debit::AfterRecall, "more may come back");
+        assert!(ledger.give_back(10));
+        assert!(ledger.give_back(0));
+        assert_eq!(ledger.remaining(), (Some(1), Some(90)));
         assert_eq!((ledger.request(60), ledger.request(30)), (Debit::Granted, Debit::Granted));
         assert_eq!((ledger.bytes_out(), ledger.destinations()), (100, 1));
         assert!(!ledger.destination(&host(1)), "the service is a destination");

@@ -1,10 +1,11 @@
 //! Variables that hold a secret: moved out of this process's memory, unread.
 
-use std::ffi::{CStr, CString};
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, seek};
-use rustix::io::{Errno, write};
+use rustix::io::Errno;
+
+use crate::memory::sealed;
 
 unsafe extern "C" {
     /// The C library's own list, which the standard library reads too.
@@ -35,7 +36,7 @@ pub fn withdraw(name: &CStr) -> Result<Option<OwnedFd>, Errno> {
             let is_it = text.starts_with(name.to_bytes()) && text.get(value_at - 1) == Some(&b'=');
             if is_it && text.len() > value_at {
                 if moved.is_none() {
-                    moved = Some(keep(text.get(value_at..).unwrap_or_default())?);
+                    moved = Some(sealed(c"anet-secret", &[text.get(value_at..).unwrap_or_default()])?);
                 }
                 for place in value_at..text.len() {
                     std::ptr::write_volatile((*entry).add(place), 0);
@@ -45,18 +46,4 @@ pub fn withdraw(name: &CStr) -> Result<Option<OwnedFd>, Errno> {
         }
     }
     Ok(moved)
-}
-
-/// Sealed memory with these bytes, at its beginning.
-fn keep(mut value: &[u8]) -> Result<OwnedFd, Errno> {
-    let name = CString::from(c"anet-secret");
-    let memory = memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-    while !value.is_empty() {
-        let written = write(&memory, value)?;
-        value = value.get(written..).unwrap_or_default();
-    }
-    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    fcntl_add_seals(&memory, seals)?;
-    seek(&memory, SeekFrom::Start(0))?;
-    Ok(memory)
 }

@@ -10,7 +10,6 @@ use ipc_proto::Code;
 use ipc_proto::broker::ModelPolicy;
 use ipc_proto::job::AnswerFormat;
 use ipc_proto::launcher::{HomeFile, INSIDE_HOME};
-use rustix::fs::{MemfdFlags, SealFlags, SeekFrom, fcntl_add_seals, memfd_create, seek};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::model;
@@ -69,8 +68,8 @@ pub(super) fn find(
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let more = model::more_places(auto_reply);
-    let found = agents::find(asked.agent, &Search { path: &path, home: home.as_deref(), more: &more });
+    let more = &auto_reply.sandbox.read_only;
+    let found = agents::find(asked.agent, &Search { path: &path, home: home.as_deref(), more });
     if request.command.is_empty() { found.map(Some) } else { Ok(found.ok()) }
 }
 
@@ -118,8 +117,8 @@ pub(super) fn setting(
     setting.home.extend(home_files(start.files)?);
     setting.argv = Some(start.argv);
     setting.input = Some(match start.stdin {
-        Stdin::Task => memory(&[start.before_task, &task].concat())?,
-        Stdin::Nothing => memory(b"")?,
+        Stdin::Task => memory(&[start.before_task, &task])?,
+        Stdin::Nothing => memory(&[])?,
     });
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(|errno| system("a pipe", &errno.into()))?;
     setting.answer = Some((start.answer, Pipe { reader, writer }));
@@ -146,15 +145,20 @@ fn quoted(word: &[u8]) -> Vec<u8> {
 /// The task: the operator's words or what comes on the operator's standard input, read to its end and not looked into.
 fn task(asked: &AgentRequest) -> Result<Vec<u8>, Trouble> {
     let bad = |what: String| Trouble::new(Code::BadOption, what);
-    if let Some(prompt) = &asked.prompt {
-        return Ok(prompt.as_bytes().to_vec());
-    }
-    if rustix::termios::isatty(rustix::stdio::stdin()) {
-        return Err(bad("there is no task: give one with --prompt TEXT, or on standard input".to_owned()));
-    }
-    let mut task = Vec::new();
-    let read = std::io::stdin().take(MAX_TASK as u64 + 1).read_to_end(&mut task);
-    read.map_err(|error| bad(format!("the task cannot be read from standard input ({error})")))?;
+    let task = match &asked.prompt {
+        Some(prompt) => prompt.as_bytes().to_vec(),
+        None if rustix::termios::isatty(rustix::stdio::stdin()) => {
+            return Err(
+                bad("there is no task: give one with --prompt TEXT, or on standard input".to_owned()),
+            );
+        }
+        None => {
+            let mut task = Vec::new();
+            let read = std::io::stdin().take(MAX_TASK as u64 + 1).read_to_end(&mut task);
+            read.map_err(|error| bad(format!("the task cannot be read from standard input ({error})")))?;
+            task
+        }
+    };
     if task.len() > MAX_TASK {
         return Err(
             bad("the task is longer than 1 MiB, which no model reads; give a shorter one".to_owned()),
@@ -167,19 +171,8 @@ fn task(asked: &AgentRequest) -> Result<Vec<u8>, Trouble> {
 }
 
 /// Bytes to be read as a file.
-fn memory(bytes: &[u8]) -> Result<OwnedFd, Trouble> {
-    let failed = |errno: rustix::io::Errno| system("memory for the task", &errno.into());
-    let memory =
-        memfd_create("anet-task", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map_err(failed)?;
-    let mut rest = bytes;
-    while !rest.is_empty() {
-        let written = rustix::io::write(&memory, rest).map_err(failed)?;
-        rest = rest.get(written..).unwrap_or_default();
-    }
-    fcntl_add_seals(&memory, SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)
-        .map_err(failed)?;
-    seek(&memory, SeekFrom::Start(0)).map_err(failed)?;
-    Ok(memory)
+fn memory(parts: &[&[u8]]) -> Result<OwnedFd, Trouble> {
+    confine::memory::sealed(c"anet-task", parts).map_err(|errno| system("memory for the task", &errno.into()))
 }
 
 fn home_files(files: Vec<agents::HomeFile>) -> Result<Vec<HomeFile>, Trouble> {

@@ -3,13 +3,13 @@
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 
 use confine::sys::environment::withdraw;
 use ipc_proto::broker::{BrokerPlan, ModelPolicy};
 use ipc_proto::init::MODEL_PORT;
-use ipc_proto::job::ModelJob;
-use ipc_proto::limits::{LimitName, Limits};
+use ipc_proto::job::{KeySource, ModelJob};
+use ipc_proto::limits::{LimitName, Limits, OUTPUT_TOKENS};
+use ipc_proto::upstream::Scheme;
 use ipc_proto::{Code, Upstream};
 
 use super::Directories;
@@ -44,7 +44,8 @@ pub(super) fn upstream(asked: &AgentRequest, auto_reply: &AutoReply) -> Result<U
             return Err(Trouble::new(Code::AgentUnsupported, explain::sentence(Code::AgentUnsupported)));
         }
     };
-    let named = asked.api_base.clone().or(configured);
+    let private = auto_reply.api_base_private;
+    let named = asked.api_base.clone().map(|base| base.allow_private(private)).or(configured);
     let Some(pinned) = pinned else {
         return named.ok_or_else(|| {
             Trouble::new(
@@ -57,18 +58,21 @@ pub(super) fn upstream(asked: &AgentRequest, auto_reply: &AutoReply) -> Result<U
         Trouble::new(Code::NoApiBase, error.to_string())
     })?;
     match named {
-        Some(other) if other.authority() != pinned.authority() || other.scheme() != pinned.scheme() => {
-            Err(Trouble::new(
-                Code::BadOption,
-                format!(
-                    "{} speaks to {pinned} alone, and {other} was given as api_base; leave it out, or choose opencode, \
+        Some(other) if whole(&other) != whole(&pinned) => Err(Trouble::new(
+            Code::BadOption,
+            format!(
+                "{} speaks to {pinned} alone, and {other} was given as api_base; leave it out, or choose opencode, \
                      hermes, openclaw or custom",
-                    asked.agent.as_str()
-                ),
-            ))
-        }
+                asked.agent.as_str()
+            ),
+        )),
         Some(_) | None => Ok(pinned),
     }
+}
+
+/// What makes two addresses one, however they are written.
+fn whole(upstream: &Upstream) -> (Scheme, String, String) {
+    (upstream.scheme(), upstream.authority(), upstream.prefix().to_owned())
 }
 
 /// `api_base` of the configuration, which is its agent's alone.
@@ -101,16 +105,15 @@ pub(super) fn prepare(
                 format!("it is not known which model of {upstream} is the cheapest; name one with --model ID, or set model in anet.toml"),
             )
         })?;
-    let key = key(asked, request, &upstream, directories)?;
-    let usual = LimitName::OutputTokens.untrusted().unwrap_or(8192);
+    let (key, source) = key(asked, request, &upstream, directories)?;
     let policy = ModelPolicy {
         model,
-        output_tokens: limits.get(LimitName::OutputTokens).unwrap_or(usual),
+        output_tokens: limits.get(LimitName::OutputTokens).unwrap_or(OUTPUT_TOKENS),
         silence: auto_reply.api_timeout_seconds.saturating_mul(1000),
     };
     Ok(Model {
         broker: BrokerPlan { upstream: upstream.clone(), has_key: key.is_some() },
-        job: ModelJob { policy, upstream },
+        job: ModelJob { policy, upstream, key: source },
         key,
     })
 }
@@ -122,7 +125,7 @@ fn key(
     request: &RunRequest,
     upstream: &Upstream,
     directories: &Directories,
-) -> Result<Option<OwnedFd>, Trouble> {
+) -> Result<(Option<OwnedFd>, KeySource), Trouble> {
     let service = models::known(upstream);
     let usual = service.map_or_else(|| upstream.host().to_string(), |service| service.credential.to_owned());
     let variable = service.map(|service| service.variable).filter(|_| asked.credential.is_none());
@@ -138,7 +141,7 @@ fn key(
             )
         })?;
         if moved.is_some() {
-            return Ok(moved);
+            return Ok((moved, KeySource::Variable(variable.to_owned())));
         }
     }
     let name = match &asked.credential {
@@ -149,10 +152,10 @@ fn key(
     if let Some(name) = &name
         && let Some(file) = Store::open(directories)?.find(name)?
     {
-        return Ok(Some(file.into()));
+        return Ok((Some(file.into()), KeySource::Stored(name.as_str().to_owned())));
     }
     if upstream.is_loopback() && asked.credential.is_none() {
-        return Ok(None);
+        return Ok((None, KeySource::None));
     }
     Err(no_key(upstream, variable, name.as_ref().map_or(usual.as_str(), Name::as_str)))
 }
@@ -179,11 +182,6 @@ fn refuse_to_pass(variable: &str, request: &RunRequest) -> Result<(), Trouble> {
             "--env {variable}: the model's key never enters the sandbox, where the broker's endpoint needs none; leave it out"
         ),
     ))
-}
-
-/// Where else an agent may be installed: the configured read-only paths.
-pub(super) fn more_places(auto_reply: &AutoReply) -> Vec<PathBuf> {
-    auto_reply.sandbox.read_only.clone()
 }
 
 #[cfg(test)]
@@ -221,6 +219,7 @@ mod tests {
         };
         assert_eq!(code(Agent::Claude, Some("https://api.example.com")), Err(Code::BadOption));
         assert_eq!(code(Agent::Codex, Some("https://api.anthropic.com")), Err(Code::BadOption));
+        assert_eq!(code(Agent::Claude, Some("https://api.anthropic.com/proxy")), Err(Code::BadOption));
         assert_eq!(code(Agent::Hermes, None), Err(Code::NoApiBase));
         assert_eq!(code(Agent::Custom, None), Err(Code::NoApiBase));
         assert_eq!(code(Agent::Cursor, Some("https://api.example.com")), Err(Code::AgentUnsupported));
@@ -238,6 +237,8 @@ mod tests {
         assert!(upstream(&asked(Agent::Opencode, None), &auto_reply).unwrap().is_private());
         assert!(upstream(&asked(Agent::Claude, None), &auto_reply).is_ok());
         assert_eq!(upstream(&asked(Agent::Hermes, None), &auto_reply).unwrap_err().code, Code::NoApiBase);
+        let named = upstream(&asked(Agent::Hermes, Some("https://models.example.com")), &auto_reply).unwrap();
+        assert!(named.is_private(), "MOD-15: it is the operator's word for the option too");
         let wrong = AutoReply { api_base: "http://api.example.com".into(), ..auto_reply };
         assert_eq!(upstream(&asked(Agent::Opencode, None), &wrong).unwrap_err().code, Code::BadConfig);
     }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use ipc_proto::init::{CommandPlan, ProbePlan, Purpose, TerminalPlan};
 use ipc_proto::job::{AnswerJob, Budget, Job, ProbeJob};
 use ipc_proto::launcher::{Endpoints, FilePlan, INSIDE_WORK, LaunchPlan, Programs, WorkDirectory};
-use ipc_proto::limits::{LimitName, Limits};
+use ipc_proto::limits::{LimitName, Limits, OUTPUT_TOKENS};
 use ipc_proto::{Code, RunId, Upstream};
 
 use super::agent::{self, Pipe, Setting};
@@ -61,6 +61,7 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     let work = work_directory(&request.work)?;
     let identities = identity::decide(work.as_deref(), &request.read_write)?;
     let (mut limits, budget) = bounds(request, &config);
+    check_output_tokens(request, &limits)?;
     let directory = work.as_deref().unwrap_or(Path::new(INSIDE_WORK));
     let (model, mut setting) = model_access(request, &config, &limits, &directories, identities, directory)?;
     refuse_the_model_service(request, &config, model.as_ref())?;
@@ -265,6 +266,21 @@ fn model_access(
 
 // ---- bounds ----------------------------------------------------------------------------------------------------
 
+/// MOD-3: an answer has some tokens, and nobody raises the cap for a task of somebody else.
+fn check_output_tokens(request: &RunRequest, limits: &Limits) -> Result<(), Trouble> {
+    let most = if request.untrusted { OUTPUT_TOKENS } else { u64::MAX };
+    match limits.get(LimitName::OutputTokens) {
+        Some(tokens) if tokens == 0 || tokens > most => Err(Trouble::new(
+            Code::BadOption,
+            format!(
+                "output_tokens is {tokens}, and an answer has 1 to {OUTPUT_TOKENS} tokens; only a run of your own, without \
+                 --untrusted, may have more"
+            ),
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// Limits and budgets: none for the operator's own command but those that are named; all of them with `--untrusted`,
 /// where the configuration and then the options stand above the defaults.
 fn bounds(request: &RunRequest, config: &Config) -> (Limits, Budget) {
@@ -398,6 +414,19 @@ mod tests {
         assert_eq!(limits.get(LimitName::TunnelsOpen), Some(3));
         assert_eq!(limits.get(LimitName::TunnelsTotal), Some(256));
         assert_eq!(limits.get(LimitName::WallClock), Some(180_000));
+        assert!(check_output_tokens(&request, &limits).is_ok());
+        for (untrusted, tokens, fits) in [
+            (true, 8192, true),
+            (true, 8193, false),
+            (true, 0, false),
+            (false, 99_999, true),
+            (false, 0, false),
+        ] {
+            let request = RunRequest { untrusted, ..request.clone() };
+            let mut limits = Limits::none();
+            limits.set(LimitName::OutputTokens, tokens);
+            assert_eq!(check_output_tokens(&request, &limits).is_ok(), fits, "{untrusted} {tokens}");
+        }
         assert_eq!(
             (budget.destinations, budget.bytes_out, budget.window),
             (Some(16), Some(33_554_432), Some(180_000))

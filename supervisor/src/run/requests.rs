@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use ipc_proto::broker::{MAX_RULE, ModelLimits, ModelTotals, RequestReport};
+use ipc_proto::broker::{MAX_RULE, ModelLimits, ModelTotals, RequestReport, UpstreamTrouble};
+use ipc_proto::job::{KeySource, ModelJob};
 use ipc_proto::limits::{LimitName, Limits};
 use ipc_proto::proxy::{Class, Decision, DialReport, Reason};
 use ipc_proto::{RunId, Upstream};
@@ -13,9 +14,10 @@ use serde_json::{Value, json};
 use super::egress::Taken;
 use super::numbered::Numbered;
 use super::violations::Violations;
-use crate::error::one_line;
-use crate::models;
 use crate::record::{Egress, MAX_EGRESS};
+
+/// The most rules that are counted by name.
+const MAX_RULES: usize = 128;
 
 /// The requests of one run.
 #[derive(Debug, Default)]
@@ -32,7 +34,9 @@ pub(super) struct Requests {
     /// Answers of the service that were errors, by status.
     statuses: BTreeMap<u16, u64>,
     /// What went wrong on the way, by name.
-    troubles: BTreeMap<&'static str, u64>,
+    troubles: BTreeMap<&'static str, (UpstreamTrouble, u64)>,
+    /// What was refused, by rule.
+    refused: BTreeMap<String, u64>,
 }
 
 impl Requests {
@@ -57,16 +61,46 @@ impl Requests {
             let interface = report.interface.map_or(Value::Null, |interface| json!(interface));
             let interface = interface.as_str().unwrap_or("model").to_owned();
             violations.push("model", format!("{interface} {}", report.rule));
+            self.refuse(&report.rule);
         }
         if report.ended && report.decision != Decision::Deny {
             self.bytes_in = self.bytes_in.saturating_add(report.bytes_in);
             if let Some(trouble) = report.trouble {
-                *self.troubles.entry(trouble.as_str()).or_default() += 1;
+                self.troubles.entry(trouble.as_str()).or_insert((trouble, 0)).1 += 1;
             } else if report.decision == Decision::Allow && report.status >= 400 {
                 *self.statuses.entry(report.status).or_default() += 1;
             }
         }
         if self.seen > MAX_EGRESS { Taken::Counted } else { Taken::Listed }
+    }
+
+    fn refuse(&mut self, rule: &str) {
+        // The broker's rules are some dozens; whoever makes up more of them is not listened to.
+        if self.refused.len() < MAX_RULES || self.refused.contains_key(rule) {
+            *self.refused.entry(rule.to_owned()).or_default() += 1;
+        }
+    }
+
+    /// What was refused, and how to allow it where a limit did (ASK-3); empty where nothing was.
+    pub(super) fn refusals(&self, run: RunId) -> String {
+        let mut text = String::new();
+        let total: u64 = self.refused.values().sum();
+        if total == 0 {
+            return text;
+        }
+        let plural = if total == 1 { "" } else { "s" };
+        let _ = writeln!(text, "anet: run {run}: refused {total} request{plural} to the model");
+        for (rule, count) in &self.refused {
+            let _ = write!(text, "anet:   {rule}");
+            if *count > 1 {
+                let _ = write!(text, " ({count} times)");
+            }
+            if let Some(limit) = rule.strip_prefix("limit_") {
+                let _ = write!(text, "; to raise it: --limit {limit}=N");
+            }
+            text.push('\n');
+        }
+        text
     }
 
     /// Takes the report of a connection to the service.
@@ -92,19 +126,20 @@ impl Requests {
         };
         let reached = (self.went_out > 0)
             .then(|| line(Decision::Allow, Reason::Configured.as_str(), self.bytes_out, self.bytes_in));
-        reached.into_iter().chain(self.troubles.keys().map(|why| line(Decision::Fail, why, 0, 0))).collect()
+        reached
+            .into_iter()
+            .chain(self.troubles.keys().copied().map(|why| line(Decision::Fail, why, 0, 0)))
+            .collect()
     }
 
     /// What the operator is told of a service that failed, a line each; empty where it did not.
-    pub(super) fn failures(&self, run: RunId, upstream: &Upstream) -> String {
+    pub(super) fn failures(&self, run: RunId, model: &ModelJob) -> String {
         let mut text = String::new();
+        let upstream = &model.upstream;
         let times = |count: u64| if count == 1 { String::new() } else { format!(", {count} times") };
         for (status, count) in &self.statuses {
             let advice = match status {
-                401 | 403 => {
-                    let name = models::known(upstream).map_or("NAME", |service| service.credential);
-                    format!(": it does not take the key; store another with anet credential set {name}")
-                }
+                401 | 403 => format!(": it does not take the key; {}", replace_key(&model.key)),
                 429 => ": too many requests, or none left, for this key".to_owned(),
                 404 => ": it may not know the model; name another with --model".to_owned(),
                 500.. => ": the service itself failed; try again later".to_owned(),
@@ -112,27 +147,42 @@ impl Requests {
             };
             let _ = writeln!(text, "anet: run {run}: {upstream} answered {status}{}{advice}", times(*count));
         }
-        for (trouble, count) in &self.troubles {
-            let _ = writeln!(text, "anet: run {run}: {upstream}: {}{}", explain(trouble), times(*count));
+        for (trouble, count) in self.troubles.values() {
+            let _ = writeln!(text, "anet: run {run}: {upstream}: {}{}", explain(*trouble), times(*count));
         }
         text
     }
 }
 
-/// What went wrong, in words.
-fn explain(trouble: &str) -> String {
-    match trouble {
-        "upstream_untrusted" => {
-            "its certificate is not one that this system's store vouches for (upstream_untrusted)".to_owned()
+/// What went wrong, in words, with its name.
+fn explain(trouble: UpstreamTrouble) -> String {
+    let what = match trouble {
+        UpstreamTrouble::Untrusted => "its certificate is not one that this system's store vouches for",
+        UpstreamTrouble::Silent => {
+            "it was silent for too long, and the request was given up; api_timeout_seconds in anet.toml says how long is \
+             waited"
         }
-        "upstream_silent" => {
-            "it was silent for too long, and the request was given up (upstream_silent); api_timeout_seconds in anet.toml says \
-             how long is waited"
-                .to_owned()
+        UpstreamTrouble::Cut => "it ended the connection before its answer was whole",
+        UpstreamTrouble::Malformed => "what it answered is no HTTP that can be passed on",
+        UpstreamTrouble::Unreachable(reason) if is_address(reason) => {
+            "its address may not be reached; if it is one of your own network, set api_base_private = true in anet.toml"
         }
-        "upstream_cut" => "it ended the connection in the middle of an answer (upstream_cut)".to_owned(),
-        "upstream_malformed" => "what it answered is no HTTP that can be passed on (upstream_malformed)".to_owned(),
-        other => format!("it could not be reached ({})", one_line(other)),
+        UpstreamTrouble::Unreachable(_) => "it could not be reached",
+    };
+    format!("{what} ({})", trouble.as_str())
+}
+
+/// Whether the service was refused for where it is.
+fn is_address(reason: Reason) -> bool {
+    reason.as_str().starts_with("address_")
+}
+
+/// What to do about a key that is not one, or that the service does not take.
+pub(super) fn replace_key(key: &KeySource) -> String {
+    match key {
+        KeySource::None => "it needs one: anet credential set NAME, and --credential NAME".to_owned(),
+        KeySource::Variable(variable) => format!("put another into {variable}"),
+        KeySource::Stored(name) => format!("store another with anet credential set {name}"),
     }
 }
 
@@ -149,7 +199,17 @@ pub(super) fn model_limits(limits: &Limits) -> ModelLimits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ipc_proto::broker::{Interface, UpstreamTrouble};
+    use crate::models;
+    use ipc_proto::broker::{Interface, ModelPolicy};
+
+    fn job(base: &str) -> ModelJob {
+        let policy = ModelPolicy { model: "m".to_owned().try_into().unwrap(), output_tokens: 1, silence: 1 };
+        ModelJob {
+            policy,
+            upstream: base.parse().unwrap(),
+            key: KeySource::Variable("OPENAI_API_KEY".into()),
+        }
+    }
 
     fn report(request: u32, decision: Decision, ended: bool) -> RequestReport {
         RequestReport {
@@ -179,11 +239,13 @@ mod tests {
         let lines = requests.egress(&upstream);
         let sums: Vec<(&str, u64, u64)> =
             lines.iter().map(|line| (line.reason, line.bytes_out, line.bytes_in)).collect();
-        assert_eq!(sums, [("configured", 200, 100), ("upstream_silent", 0, 0)]);
+        assert_eq!(sums, [("configured", 200, 100), ("upstream_timeout", 0, 0)]);
         assert_eq!(violations.list.len(), 1);
         assert_eq!(violations.list[0].detail, "messages tool_not_allowed");
-        let told = requests.failures(RunId::new(1, [0; 4]), &upstream);
+        let told = requests.failures(RunId::new(1, [0; 4]), &job(models::ANTHROPIC));
         assert!(told.contains("silent for too long") && told.lines().count() == 1, "{told}");
+        let told = requests.refusals(RunId::new(1, [0; 4]));
+        assert!(told.contains("refused 1 request to the model\nanet:   tool_not_allowed\n"), "{told}");
     }
 
     /// PRV-5: a broker that contradicts itself is found out.
@@ -212,10 +274,11 @@ mod tests {
             let failed = RequestReport { status, ..report(request, Decision::Allow, true) };
             assert_eq!(requests.report(&failed, &mut violations), Taken::Listed);
         }
-        let told = requests.failures(RunId::new(1, [0; 4]), &models::OPENAI.parse().unwrap());
+        let told = requests.failures(RunId::new(1, [0; 4]), &job(models::OPENAI));
         let lines: Vec<&str> = told.lines().collect();
         assert!(
-            lines[0].contains("answered 401: it does not take the key") && lines[0].ends_with("set openai")
+            lines[0].contains("answered 401: it does not take the key")
+                && lines[0].ends_with("into OPENAI_API_KEY")
         );
         assert!(lines[1].contains("answered 429, 2 times"));
         assert!(lines[2].contains("answered 500"));

@@ -17,9 +17,11 @@ impl Foreground {
         if !self.job.quiet {
             let text = summary::refusals(self.job.run, &record.egress);
             self.say(&text);
+            let text = self.requests.refusals(self.job.run);
+            self.say(&text);
         }
         if let Some(model) = &self.job.model {
-            let text = self.requests.failures(self.job.run, &model.upstream);
+            let text = self.requests.failures(self.job.run, model);
             self.say(&text);
         }
         if let Some(file) = &mut self.ends.record {

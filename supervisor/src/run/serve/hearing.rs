@@ -147,14 +147,17 @@ impl Foreground {
                     && self.job.hosts.contains(host) =>
             {
                 let granted = self.ledger.destination(host);
-                self.append("egress.debited", &json!({ "destination": host, "granted": granted }))?;
+                let body = json!({
+                    "destination": host, "class": "third_party", "granted": granted, "remaining": self.remaining(),
+                });
+                self.append("egress.debited", &body)?;
                 let answer = ToProxy::Destination { run: job, attempt: *attempt, granted };
                 self.ends.proxy.send(&answer, &[])?;
                 if granted { Ok(()) } else { self.exhausted() }
             }
             FromProxy::WantBytes { run } if *run == job && serving && self.job.budget.bytes_out.is_some() => {
                 let bytes = self.ledger.lease().unwrap_or(0);
-                self.append("egress.leased", &json!({ "bytes": bytes }))?;
+                self.append("egress.leased", &json!({ "bytes": bytes, "remaining": self.remaining() }))?;
                 self.ends.proxy.send(&ToProxy::Lease { run: job, bytes }, &[])?;
                 if bytes > 0 { Ok(()) } else { self.exhausted() }
             }
@@ -163,7 +166,7 @@ impl Foreground {
                 if !self.ledger.give_back(*unused) {
                     return Err(self.unexpected(&message));
                 }
-                self.append("egress.recalled", &json!({ "bytes": unused }))?;
+                self.append("egress.recalled", &json!({ "bytes": unused, "remaining": self.remaining() }))?;
                 self.debit_requests()
             }
             FromProxy::Dialled(report) if self.job.model.is_some() => match self.requests.dialled(report) {

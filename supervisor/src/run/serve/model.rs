@@ -3,7 +3,7 @@
 use ipc_proto::broker::KeyState;
 use ipc_proto::upstream::Scheme;
 
-use super::super::requests::model_limits;
+use super::super::requests::{model_limits, replace_key};
 use super::*;
 use crate::ledger::Debit;
 
@@ -100,10 +100,14 @@ impl Foreground {
                 "this system has no store of certificate authorities, so no service can be \
                                                  verified; install one: sudo apt install ca-certificates"
             }
-            KeyState::Empty => "the model's key is empty; store it again with anet credential set NAME",
+            KeyState::Empty => "the model's key is empty",
             KeyState::Malformed => {
-                "the model's key has a space or a character that no key has; store it again with anet credential set NAME"
+                "the model's key has a space or a character that no key has, or is too long for one"
             }
+        };
+        let why = match key {
+            KeyState::Ready | KeyState::None => why.to_owned(),
+            KeyState::Empty | KeyState::Malformed => format!("{why}; {}", replace_key(&model.key)),
         };
         Err(Fatal::Unavailable(Trouble::new(Code::NoApiKey, why)))
     }
@@ -123,7 +127,10 @@ impl Foreground {
                 }
             };
             self.wanting.pop_front();
-            let body = json!({ "request": request, "bytes": bytes, "granted": granted });
+            let body = json!({
+                "request": request, "class": "model", "bytes": bytes, "granted": granted,
+                "remaining": self.remaining(),
+            });
             self.append("model.debited", &body)?;
             if let Some(channel) = &self.ends.broker {
                 channel.send(&ToBroker::Debit { run: self.job.run, request, granted }, &[])?;

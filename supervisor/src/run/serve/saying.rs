@@ -7,6 +7,12 @@ impl Foreground {
         ChannelError::unexpected(message, self.phase.as_str()).into()
     }
 
+    /// What the budget leaves after a debit (BUD-6).
+    pub(super) fn remaining(&self) -> Value {
+        let (destinations, bytes_out) = self.ledger.remaining();
+        json!({ "destinations": destinations, "bytes_out": bytes_out })
+    }
+
     pub(super) fn word(&mut self, word: Word) -> Result<(), Fatal> {
         self.ends.guard.write_all(&[word.byte()]).map_err(|_| Fatal::Gone("the guard"))
     }
