@@ -28,7 +28,7 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
     ],
     descriptors: &[
         descriptor(Kind::Channel, "one to each process that it decides for"),
-        descriptor(Kind::Pipe, "its log"),
+        descriptor(Kind::Pipe, "its log; the agent's output, and where its answer goes"),
         descriptor(Kind::File, "evidence and the run's record"),
         descriptor(Kind::Directory, "time zones, state"),
         descriptor(Kind::Memory, "long values, sealed"),
