@@ -19,6 +19,9 @@ const ROUNDS: usize = 5;
 const PROMPT: usize = 40_000;
 /// Connections that ask at once, for requests a second.
 const TOGETHER: usize = 8;
+/// How often the broker's memory is looked at while it serves, and how long apart.
+const LOOKS: usize = 20;
+const APART: Duration = Duration::from_millis(15);
 /// Pieces of a streamed answer.
 const PIECES: usize = 20;
 /// Where the run's endpoint is.
@@ -42,14 +45,16 @@ pub(crate) fn print() {
     std::fs::copy(std::env::current_exe().unwrap(), &bench).unwrap();
     let gateway = Gateway::start(service);
     let (mut direct, mut ours, mut theirs) = (Series::default(), Series::default(), Series::default());
-    let mut memory = 0.0;
+    let (mut memory, mut broker) = (0.0, 0.0f64);
     for _ in 0..ROUNDS {
         take(&mut direct, &ask(Command::new(&bench), &service.to_string(), "/v1"));
         let base = format!("http://{service}/v1");
         let bench = bench.to_str().unwrap();
         let run =
             ["run", "--agent", "custom", "--api-base", &base, "--model", "bench", "--ro", bench, "--", bench];
+        let looking = std::thread::spawn(|| (0..LOOKS).map(|_| look("anet-broker")).fold(0.0, f64::max));
         take(&mut ours, &ask(person.anet(run).command(), ENDPOINT, "/v1"));
+        broker = broker.max(looking.join().unwrap());
         if let Some(gateway) = &gateway {
             take(&mut theirs, &ask(Command::new(bench), GATEWAY, "/v1"));
             memory = resident(gateway.0.id());
@@ -60,18 +65,21 @@ pub(crate) fn print() {
     };
     let row = |name: &str, series: &Series| {
         println!(
-            "| {name} | {:.0} µs at the median, {:.0} µs at p99 ({:.0} µs direct); the first streamed byte passes in {:.0} µs \
-             ({:.0} direct); {:.2} × the requests a second of direct ({:.0}) |",
+            "| {name} | {:.0} µs at the median, {:.0} µs at p99 ({:.0} µs direct); the first streamed byte is there after {:.0} \
+             µs and passes in {:.0} µs ({:.0} and {:.0} direct); {:.2} × the requests a second of direct ({:.0}) | |",
             added(series, |values| percentile(values, 0.5)),
             added(series, |values| percentile(values, 0.99)),
             percentile(&mut direct.whole.clone(), 0.5),
+            median(series.first.clone()),
             median(series.passing.clone()),
+            median(direct.first.clone()),
             median(direct.passing.clone()),
             median(series.rate.clone()) / median(direct.rate.clone()),
             median(series.rate.clone()),
         );
     };
     row("a model request through the broker adds", &ours);
+    println!("| the broker's memory meanwhile (PSS) | {broker:.1} MiB | |");
     match gateway {
         Some(_) => {
             row("the same for LiteLLM", &theirs);
@@ -366,6 +374,20 @@ fn wait_for(address: &str) -> bool {
         std::thread::sleep(Duration::from_millis(500));
         TcpStream::connect(address).is_ok()
     })
+}
+
+/// MiB of the largest process of that name (PSS), after a moment.
+fn look(name: &str) -> f64 {
+    std::thread::sleep(APART);
+    let processes = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let named = processes
+        .filter(|path| std::fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim() == name));
+    let sizes = named.filter_map(|path| {
+        let text = std::fs::read_to_string(path.join("smaps_rollup")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?.trim().to_owned();
+        line.split(' ').next()?.parse::<f64>().ok()
+    });
+    sizes.fold(0.0, f64::max) / 1024.0
 }
 
 /// MiB of a process.
