@@ -71,7 +71,23 @@ fn words(line: &Line) -> String {
             )
         }
         "egress.debited" => format!("{} granted: {}", text("destination"), text("granted")),
-        "egress.leased" => format!("{} bytes", text("bytes")),
+        "egress.leased" | "egress.recalled" => format!("{} bytes", text("bytes")),
+        "model.dialled" => format!("{} {}", text("decision"), text("reason")),
+        "model.debited" => {
+            format!("request {}: {} bytes granted: {}", text("request"), text("bytes"), text("granted"))
+        }
+        "model.decided" => {
+            let moved = format!("{} bytes out, {} in", text("bytes_out"), text("bytes_in"));
+            let why = [text("rule"), text("trouble")].into_iter().filter(|word| !word.is_empty());
+            let why: String = why.map(|word| format!(" {word}")).collect();
+            format!(
+                "request {}: {} {}{why}, status {}, {moved}",
+                text("request"),
+                text("interface"),
+                text("decision"),
+                text("status")
+            )
+        }
         "run.ended" => format!("exit {}", text("exit")),
         _ => String::new(),
     }
