@@ -7,14 +7,19 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 
+use ipc_proto::broker::{
+    Answered, FromBroker, Interface, KeyState, MAX_MODEL, MAX_RULE, ModelId, ModelLimits, ModelPolicy,
+    ModelTotals, RequestReport, ToBroker, UpstreamTrouble,
+};
 use ipc_proto::channel::{MAX_DESCRIPTORS, MAX_MESSAGE};
+use ipc_proto::dial::{FromDialer, ToDialer};
 use ipc_proto::init::{
     Exit, FromInit, InitStep, NamespaceId, NamespaceKind, ProbeFailure, ToInit, WindowSize,
 };
 use ipc_proto::launcher::{Endpoints, Exceeded, Failure, FromLauncher, ToLauncher, Used};
 use ipc_proto::proxy::{
-    Class, Debits, Decision, FromProxy, MAX_ADDRESSES, MAX_HOSTS_A_MESSAGE, Reason, ToProxy, TunnelLimits,
-    TunnelReport, TunnelTotals,
+    Class, Debits, Decision, DialReport, FromProxy, MAX_ADDRESSES, MAX_HOSTS_A_MESSAGE, Reason, ToProxy,
+    TunnelLimits, TunnelReport, TunnelTotals,
 };
 use ipc_proto::terminal::{FromTerminal, TerminalMode, ToTerminal};
 use ipc_proto::{Channel, ChannelError, Code, HostName, Message, Received, RunId, bulk};
@@ -93,6 +98,7 @@ fn to_proxy() -> Vec<ToProxy> {
         },
         ToProxy::Destination { run, attempt: u32::MAX, granted: true },
         ToProxy::Lease { run, bytes: 0 },
+        ToProxy::Recall { run },
         ToProxy::Close { run },
     ]
 }
@@ -119,8 +125,85 @@ fn from_proxy() -> Vec<FromProxy> {
         },
         FromProxy::WantDestination { run, attempt: 1, host: longest_host(1) },
         FromProxy::WantBytes { run },
+        FromProxy::Recalled { run, unused: u64::MAX },
+        FromProxy::Dialled(DialReport {
+            decision: Decision::Fail,
+            reason: Reason::ConnectTimeout,
+            addresses: vec![IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped()); MAX_ADDRESSES],
+        }),
         FromProxy::Closed { run, totals: TunnelTotals::default(), unused: 0 },
     ]
+}
+
+fn policy() -> ModelPolicy {
+    // The longest identifier there is.
+    let model = ModelId::try_from("m".repeat(MAX_MODEL)).unwrap();
+    ModelPolicy { model, output_tokens: u64::MAX, silence: u64::MAX }
+}
+
+fn to_broker() -> Vec<ToBroker> {
+    let run = run();
+    let all = Some(u64::MAX);
+    vec![
+        ToBroker::Open {
+            run,
+            policy: policy(),
+            limits: ModelLimits { requests: all, body: all, total: all, connections: all },
+            debits: true,
+        },
+        ToBroker::Ask { run, policy: policy(), limits: ModelLimits::default(), debits: false },
+        ToBroker::Debit { run, request: u32::MAX, granted: true },
+        ToBroker::Close { run },
+    ]
+}
+
+fn from_broker() -> Vec<FromBroker> {
+    let run = run();
+    let report = |interface, trouble| RequestReport {
+        request: u32::MAX,
+        interface,
+        decision: Decision::Fail,
+        rule: "r".repeat(MAX_RULE),
+        trouble,
+        status: u16::MAX,
+        bytes_out: u64::MAX,
+        bytes_in: 2,
+        ended: true,
+    };
+    let mut all = vec![FromBroker::Opened { run }, FromBroker::Want { run, request: 1, bytes: u64::MAX }];
+    all.extend(
+        [KeyState::Ready, KeyState::None, KeyState::Empty, KeyState::Malformed]
+            .map(|key| FromBroker::Hello { landlock: 7, key, roots: u32::MAX }),
+    );
+    let interfaces =
+        [Interface::Messages, Interface::CountTokens, Interface::Responses, Interface::ChatCompletions];
+    all.extend(
+        interfaces.map(|interface| FromBroker::Request { run, report: report(Some(interface), None) }),
+    );
+    let troubles = [
+        UpstreamTrouble::Unreachable(Reason::AddressPrivate),
+        UpstreamTrouble::Untrusted,
+        UpstreamTrouble::Silent,
+        UpstreamTrouble::Cut,
+        UpstreamTrouble::Malformed,
+    ];
+    all.extend(troubles.map(|trouble| FromBroker::Request { run, report: report(None, Some(trouble)) }));
+    let totals = ModelTotals { requests: 1, refused: 2, body: 3, total: 4, connections: u64::MAX };
+    all.extend([
+        FromBroker::Answered { run, answered: Answered::Text, totals },
+        FromBroker::Answered { run, answered: Answered::Nothing, totals },
+        FromBroker::Closed { run, totals },
+    ]);
+    all
+}
+
+fn to_dialer() -> Vec<ToDialer> {
+    vec![ToDialer::Dial { dial: u32::MAX }]
+}
+
+fn from_dialer() -> Vec<FromDialer> {
+    let failed = Reason::ALL.iter().map(|reason| FromDialer::Failed { dial: 1, reason: *reason });
+    std::iter::once(FromDialer::Dialled { dial: u32::MAX }).chain(failed).collect()
 }
 
 fn to_terminal() -> Vec<ToTerminal> {
@@ -142,6 +225,10 @@ macro_rules! every_direction {
         $check(from_init(), to_init());
         $check(to_proxy(), from_proxy());
         $check(from_proxy(), to_proxy());
+        $check(to_broker(), from_broker());
+        $check(from_broker(), to_broker());
+        $check(to_dialer(), from_dialer());
+        $check(from_dialer(), to_dialer());
         $check(to_terminal(), from_terminal());
         $check(from_terminal(), to_terminal());
     };
@@ -269,6 +356,10 @@ fn any_bytes(bytes: &[u8]) {
     one_spelling::<FromInit, ToInit>(bytes);
     one_spelling::<ToProxy, FromProxy>(bytes);
     one_spelling::<FromProxy, ToProxy>(bytes);
+    one_spelling::<ToBroker, FromBroker>(bytes);
+    one_spelling::<FromBroker, ToBroker>(bytes);
+    one_spelling::<ToDialer, FromDialer>(bytes);
+    one_spelling::<FromDialer, ToDialer>(bytes);
     one_spelling::<ToTerminal, FromTerminal>(bytes);
     one_spelling::<FromTerminal, ToTerminal>(bytes);
 }
@@ -292,6 +383,10 @@ proptest! {
         all.extend(from_init().iter().map(bytes_of::<FromInit, ToInit>));
         all.extend(to_proxy().iter().skip(1).map(bytes_of::<ToProxy, FromProxy>));
         all.extend(from_proxy().iter().map(bytes_of::<FromProxy, ToProxy>));
+        all.extend(to_broker().iter().map(bytes_of::<ToBroker, FromBroker>));
+        all.extend(from_broker().iter().map(bytes_of::<FromBroker, ToBroker>));
+        all.extend(to_dialer().iter().map(bytes_of::<ToDialer, FromDialer>));
+        all.extend(from_dialer().iter().map(bytes_of::<FromDialer, ToDialer>));
         all.extend(to_terminal().iter().map(bytes_of::<ToTerminal, FromTerminal>));
         let mut bytes = all[which.index(all.len())].clone();
         for (place, value) in changes {

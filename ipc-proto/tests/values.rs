@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use ipc_proto::broker::{MAX_MODEL, ModelId, ModelIdError};
 use ipc_proto::host::HostError;
 use ipc_proto::limits::{LIMIT_NAMES, Limits};
-use ipc_proto::{HostName, RunId, units};
+use ipc_proto::{HostName, RunId, Upstream, units};
 use proptest::prelude::*;
 
 /// EGR-2: whole lower-case names, and nothing else.
@@ -73,6 +74,26 @@ fn hosts_are_whole_lower_case_names() {
     }
 }
 
+/// MOD-2: a model's identifier is one word that no agent takes for an option, and that stands unquoted in JSON, a command
+/// line and a configuration file.
+#[test]
+fn model_identifiers_are_one_plain_word() {
+    let longest = "m".repeat(MAX_MODEL);
+    for text in ["gpt-5.5", "anthropic/claude-sonnet-4-5@20250929", "llama3.2:3b", "A_b+c", &longest] {
+        assert_eq!(ModelId::try_from(text.to_owned()).unwrap().as_str(), text);
+    }
+    let too_long = format!("{longest}m");
+    let refused = [
+        "", "-m", "--help", "a b", "a\"b", "a\\b", "a'b", "a\nb", "a\0", "modèle", "a,b", "a=b", "$a",
+        &too_long,
+    ];
+    for text in refused {
+        assert_eq!(ModelId::try_from(text.to_owned()), Err(ModelIdError), "{text}");
+        let json = serde_json::to_string(text).unwrap();
+        assert!(serde_json::from_str::<ModelId>(&json).is_err(), "in a message too: {text}");
+    }
+}
+
 /// EGR-2: a name that comes over a channel is parsed like one that a person wrote.
 #[test]
 fn a_host_in_a_message_is_parsed_again() {
@@ -87,6 +108,20 @@ proptest! {
         if let Ok(host) = text.parse::<HostName>() {
             prop_assert!(host.as_str().is_ascii() && host.as_str().contains('.'));
             prop_assert_eq!(host.as_str(), text);
+        }
+    }
+
+    /// MOD-15: any text as a model service's address: no panic, and what is taken reads back as the same service, which
+    /// plain http reaches on the own loopback alone.
+    #[test]
+    fn any_text_as_a_service(
+        scheme in "(https://|http://|)", host in "(\\PC{0,40}|127\\.[0-9.]{1,8}|localhost[a-z.]{0,9}|\\[[0-9a-f:]{1,9}\\])",
+        rest in "(:[0-9]{0,6})?(/[a-z.%]{0,4}){0,3}",
+    ) {
+        let text = format!("{scheme}{host}{rest}");
+        if let Ok(upstream) = text.parse::<Upstream>() {
+            prop_assert_eq!(&upstream.to_string().parse::<Upstream>().unwrap(), &upstream);
+            prop_assert!(text.starts_with("https://") || upstream.is_loopback(), "{}", text);
         }
     }
 
