@@ -78,16 +78,16 @@ impl Key {
         self.after(b"Bearer ")
     }
 
-    /// The length of [`Key::header`], for whoever counts bytes before they are written.
+    /// The key itself, for whoever looks for it where it must not be.
     #[must_use]
-    pub fn length(&self) -> usize {
-        self.0.expose().len()
+    pub fn expose(&self) -> &[u8] {
+        self.0.expose()
     }
 
     fn after(&self, scheme: &[u8]) -> HeaderValue {
-        let mut text = Zeroizing::new(Vec::with_capacity(scheme.len() + self.length()));
+        let mut text = Zeroizing::new(Vec::with_capacity(scheme.len() + self.expose().len()));
         text.extend_from_slice(scheme);
-        text.extend_from_slice(self.0.expose());
+        text.extend_from_slice(self.expose());
         // It was checked when it was read: an empty value cannot come of this.
         let mut value = HeaderValue::from_maybe_shared(Bytes::from_owner(text))
             .unwrap_or_else(|_| HeaderValue::from_static(""));
@@ -119,7 +119,7 @@ mod tests {
         let key_ = key(b"sk-ant-1\n").unwrap();
         assert_eq!(key_.header(), "sk-ant-1");
         assert_eq!(key_.bearer(), "Bearer sk-ant-1");
-        assert_eq!(key_.length(), 8);
+        assert_eq!(key_.expose(), b"sk-ant-1");
         for (bytes, state) in [
             (&b""[..], KeyState::Empty),
             (b" \n", KeyState::Empty),

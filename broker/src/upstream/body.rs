@@ -14,10 +14,12 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::link::{Link, trouble};
 use super::pool::Pool;
+use super::redact::Redactor;
 
 /// The body of an answer. Dropped before its end, it closes the connection.
 pub struct Body {
     state: State,
+    redactor: Redactor,
     silence: Duration,
     /// Runs while the service is waited for, and only then: an agent that reads slowly makes no service silent.
     timer: Pin<Box<Sleep>>,
@@ -42,9 +44,15 @@ pub(super) struct Home {
 }
 
 impl Body {
-    pub(super) fn new(answer: Incoming, link: Link, home: Home, silence: Duration) -> Body {
+    pub(super) fn new(
+        answer: Incoming,
+        link: Link,
+        home: Home,
+        redactor: Redactor,
+        silence: Duration,
+    ) -> Body {
         let state = State::Reading { answer, link, home };
-        let mut body = Body { state, silence, timer: Box::pin(sleep(silence)), waiting: false };
+        let mut body = Body { state, redactor, silence, timer: Box::pin(sleep(silence)), waiting: false };
         body.release_at_end();
         body
     }
@@ -62,7 +70,8 @@ impl Body {
         }
     }
 
-    /// The connection is closed by this.
+    /// The connection is closed by this. What the redactor holds back may be most of a key, and is no loss to an answer that is
+    /// cut.
     fn fail(&mut self, trouble: UpstreamTrouble) -> Poll<Option<Result<Frame<Bytes>, UpstreamTrouble>>> {
         self.state = State::Failed(trouble);
         Poll::Ready(Some(Err(trouble)))
@@ -80,16 +89,22 @@ impl http_body::Body for Body {
         loop {
             let answer = match &mut self.state {
                 State::Reading { answer, .. } => answer,
-                State::Ended => return Poll::Ready(None),
+                State::Ended => {
+                    let rest = self.redactor.rest();
+                    return Poll::Ready((!rest.is_empty()).then(|| Ok(Frame::data(rest))));
+                }
                 State::Failed(trouble) => return Poll::Ready(Some(Err(*trouble))),
             };
             match Pin::new(answer).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.waiting = false;
                     // Trailers are headers that no policy has seen.
-                    if frame.is_data() {
+                    if let Ok(data) = frame.into_data() {
                         self.release_at_end();
-                        return Poll::Ready(Some(Ok(frame)));
+                        let data = self.redactor.next(data);
+                        if !data.is_empty() {
+                            return Poll::Ready(Some(Ok(Frame::data(data))));
+                        }
                     }
                 }
                 Poll::Ready(None) => self.end(),
@@ -112,17 +127,24 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match &self.state {
             State::Reading { answer, .. } => answer.is_end_stream(),
-            State::Ended => true,
+            State::Ended => self.redactor.held() == 0,
             State::Failed(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.state {
+        let coming = match &self.state {
             State::Reading { answer, .. } => answer.size_hint(),
             State::Ended => SizeHint::with_exact(0),
-            State::Failed(_) => SizeHint::default(),
+            State::Failed(_) => return SizeHint::default(),
+        };
+        let held = u64::try_from(self.redactor.held()).unwrap_or(u64::MAX);
+        let mut all = SizeHint::new();
+        if let Some(upper) = coming.upper() {
+            all.set_upper(upper.saturating_add(held));
         }
+        all.set_lower(coming.lower().saturating_add(held));
+        all
     }
 }
 

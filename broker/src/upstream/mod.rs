@@ -2,14 +2,15 @@
 //! their answers.
 //!
 //! The broker has no socket of its own. [`Dialer`] asks the proxy for a connection, `tls` makes sure who is at its other
-//! end, `link` speaks HTTP over it, `pool` keeps it for the next request, [`Body`] is an answer on its way. `request` is
-//! what goes out. Nothing is ever sent twice: a request of which a byte may have left has reached the service, for all that
+//! end, `link` speaks HTTP over it, `pool` keeps it for the next request, [`Body`] is an answer on its way, out of which
+//! `redact` takes the key. `request` is what goes out. Nothing is ever sent twice: a request of which a byte may have left has reached the service, for all that
 //! is known, and is paid for.
 
 mod body;
 mod dial;
 mod link;
 mod pool;
+mod redact;
 mod request;
 mod roots;
 mod tls;
@@ -31,6 +32,7 @@ use tokio::time::timeout;
 use self::body::Home;
 use self::link::{Failed, Link};
 use self::pool::Pool;
+use self::redact::Redactor;
 use self::tls::Security;
 use crate::key::Key;
 
@@ -60,7 +62,7 @@ pub struct Outgoing {
 pub struct Incoming {
     /// The status: whatever the service says, also a redirect, which nobody follows.
     pub status: StatusCode,
-    /// The headers, all of them: the policy decides which the agent sees.
+    /// The headers, all of them but without the key: the policy decides which the agent sees.
     pub headers: HeaderMap,
     /// The body. Dropped before its end, the connection is closed.
     pub body: Body,
@@ -70,7 +72,7 @@ pub struct Incoming {
 pub struct Upstreams {
     dialer: Dialer,
     upstream: Upstream,
-    key: Option<Key>,
+    key: Option<Rc<Key>>,
     security: Security,
     pool: Rc<Pool>,
 }
@@ -80,13 +82,13 @@ impl Upstreams {
     #[must_use]
     pub fn new(dialer: Dialer, upstream: Upstream, key: Option<Key>, roots: Arc<RootCertStore>) -> Self {
         let security = Security::of(&upstream, roots);
-        Upstreams { dialer, upstream, key, security, pool: Rc::default() }
+        Upstreams { dialer, upstream, key: key.map(Rc::new), security, pool: Rc::default() }
     }
 
     /// Bytes of head and body exactly as they will be sent, before TLS.
     #[must_use]
     pub fn wire_size(&self, request: &Outgoing) -> u64 {
-        request::wire_size(&self.upstream, self.key.as_ref(), request)
+        request::wire_size(&self.upstream, self.key.as_deref(), request)
     }
 
     /// Sends a request and waits for the head of its answer, `silence` at most; as long may the body be silent between
@@ -96,7 +98,7 @@ impl Upstreams {
     /// [`UpstreamTrouble`]: nothing of an answer came.
     pub async fn send(&self, request: Outgoing, silence: Duration) -> Result<Incoming, UpstreamTrouble> {
         let request =
-            request::build(&self.upstream, self.key.as_ref(), request).ok_or(UpstreamTrouble::Malformed)?;
+            request::build(&self.upstream, self.key.as_deref(), request).ok_or(UpstreamTrouble::Malformed)?;
         let request = match self.pool.take().await {
             None => request,
             Some(link) => match self.exchange(link, request, silence).await {
@@ -130,12 +132,14 @@ impl Upstreams {
         silence: Duration,
     ) -> Result<Incoming, Failed> {
         let answered = timeout(silence, link.send(request)).await;
-        let (head, answer) = answered.unwrap_or(Err(Failed::Lost(UpstreamTrouble::Silent)))?.into_parts();
+        let (mut head, answer) = answered.unwrap_or(Err(Failed::Lost(UpstreamTrouble::Silent)))?.into_parts();
         if !is_plain(&head) {
             return Err(Failed::Lost(UpstreamTrouble::Malformed));
         }
         let home = Home { pool: Rc::clone(&self.pool), idle: pool::idle(&head.headers) };
-        let body = Body::new(answer, link, home, silence);
+        let redactor = Redactor::new(self.key.as_ref());
+        redactor.headers(&mut head.headers);
+        let body = Body::new(answer, link, home, redactor, silence);
         Ok(Incoming { status: head.status, headers: head.headers, body })
     }
 }
