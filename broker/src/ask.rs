@@ -4,6 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
+use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 use http_body_util::BodyExt;
@@ -25,11 +26,10 @@ pub async fn ask(service: &Service, run: &Rc<Run>, task: String) -> Option<Owned
     let asked = match question(run) {
         Ok(question) => {
             report.is_for(question.interface);
-            match requests::before_the_body(service, run) {
-                Ok(()) => {
-                    let body = body(run, &task);
+            match requests::before_the_body(service, run).and_then(|()| body(run, &task)) {
+                Ok(body) => {
                     drop(task);
-                    requests::ask(service, run, question, &body, &mut report).await
+                    requests::ask(service, run, question, body, &mut report).await
                 }
                 Err(refusal) => Err(Failure::Refused(refusal)),
             }
@@ -66,14 +66,15 @@ fn question(run: &Run) -> Result<Question, Refusal> {
     Ok(Question { interface, keep_beta: false, headers })
 }
 
-fn body(run: &Run, task: &str) -> Vec<u8> {
-    serde_json::json!({
+fn body(run: &Run, task: &str) -> Result<Bytes, Refusal> {
+    let body = serde_json::json!({
         "model": run.policy.model,
         "messages": [{ "role": "user", "content": task }],
         "stream": false,
-    })
-    .to_string()
-    .into_bytes()
+    });
+    let body = Bytes::from(body.to_string());
+    run.check_body(u64::try_from(body.len()).unwrap_or(u64::MAX))?;
+    Ok(body)
 }
 
 /// What of an answer is looked at.

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::answer::{self, Answer};
 use crate::policy::{self, Headers, Interface, Refusal, Route, Rule};
 use crate::report::{Report, wire};
-use crate::run::Run;
+use crate::run::{Bodies, Run};
 use crate::upstream::{Incoming, Outgoing, Upstreams};
 
 /// How long a body may take.
@@ -56,7 +56,7 @@ pub async fn serve(
         }
         Ok(Answered::Service(interface, incoming)) => {
             report.answered(incoming.status);
-            answer::streamed(&run, interface, incoming, report)
+            answer::streamed(&run, interface, *incoming, report)
         }
         Err(Failure::Refused(refusal)) => {
             report.refused(&refusal);
@@ -76,7 +76,7 @@ enum Answered {
     /// We do.
     Here(Vec<u8>),
     /// The service does.
-    Service(Interface, Incoming),
+    Service(Interface, Box<Incoming>),
 }
 
 /// Why there is no answer of the service.
@@ -117,9 +117,9 @@ async fn answer(
     run.check_body(length)?;
     let room = run.room_for(length).await;
     let body = read(body, length).await?;
-    let incoming = ask(service, run, question, &body, report).await?;
+    let incoming = ask(service, run, question, body, report).await?;
     drop(room);
-    Ok(Answered::Service(interface, incoming))
+    Ok(Answered::Service(interface, Box::new(incoming)))
 }
 
 /// What is asked, but for its body.
@@ -144,8 +144,8 @@ pub fn before_the_body(service: &Service, run: &Run) -> Result<(), Refusal> {
     run.check_requests()
 }
 
-/// Checks a body, counts the request, has it debited, reports it, and sends it. Whoever asks here is told the head of the
-/// answer.
+/// Rewrites a body whose length was checked, counts the request, has it debited, reports it, and sends it. Whoever asks here
+/// is told the head of the answer.
 ///
 /// # Errors
 /// The refusal, or what went wrong on the way.
@@ -153,23 +153,26 @@ pub async fn ask(
     service: &Service,
     run: &Rc<Run>,
     question: Question,
-    body: &[u8],
+    body: Bytes,
     report: &mut Report,
 ) -> Result<Incoming, Failure> {
     let Question { interface, keep_beta, headers } = question;
-    let body = policy::body(interface, &run.policy, &headers, body)?;
-    let place = run.enter_request(u64::try_from(body.bytes.len()).unwrap_or(u64::MAX))?;
-    let outgoing = Outgoing {
-        interface: wire(interface),
-        keep_beta,
-        headers: headers.forward,
-        body: Bytes::from(body.bytes),
-    };
+    let asked = length(&body);
+    let rewritten = policy::body(interface, &run.policy, &headers, &body)?;
+    // Nobody needs both while the service thinks.
+    drop(body);
+    let body = Bytes::from(rewritten.bytes);
+    let place = run.enter_request(Bodies { asked, outgoing: length(&body) })?;
+    let outgoing = Outgoing { interface: wire(interface), keep_beta, headers: headers.forward, body };
     let bytes = service.upstreams.wire_size(&outgoing);
     run.debit(report.number(), bytes).await?;
     place.goes();
     report.goes_out(bytes);
     service.upstreams.send(outgoing, run.silence).await.map_err(Failure::Trouble)
+}
+
+fn length(body: &Bytes) -> u64 {
+    u64::try_from(body.len()).unwrap_or(u64::MAX)
 }
 
 /// How long the body is: a head without a length has none.

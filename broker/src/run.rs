@@ -126,7 +126,7 @@ impl Run {
         }
     }
 
-    /// Whether a body of this length may be: as it comes, and as it goes out.
+    /// Whether a body of this length may be, as the agent sends it: that it grows when it is rewritten is none of its doing.
     ///
     /// # Errors
     /// The limit.
@@ -139,10 +139,9 @@ impl Run {
     ///
     /// # Errors
     /// The limit. No other request can come between the question and the counting.
-    pub fn enter_request(self: &Rc<Self>, body: u64) -> Result<RequestPlace, Refusal> {
+    pub fn enter_request(self: &Rc<Self>, bodies: Bodies) -> Result<RequestPlace, Refusal> {
         self.check_requests()?;
-        self.check_body(body)?;
-        let total = self.totals.get().total.saturating_add(body);
+        let total = self.totals.get().total.saturating_add(bodies.outgoing);
         if let Some(limit) = self.limits.total.filter(|limit| total > *limit) {
             return Err(Refusal::of(Rule::LimitRequestTotal, &amount(limit)));
         }
@@ -150,7 +149,7 @@ impl Run {
             totals.requests += 1;
             totals.total = total;
         });
-        Ok(RequestPlace { run: Rc::clone(self), body, gone: false })
+        Ok(RequestPlace { run: Rc::clone(self), bodies, gone: false })
     }
 
     /// Counts a refusal.
@@ -262,11 +261,20 @@ impl Drop for ConnectionPlace {
     }
 }
 
+/// The length of one request's body, bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bodies {
+    /// As the agent sent it.
+    pub asked: u64,
+    /// As it goes out.
+    pub outgoing: u64,
+}
+
 /// A request that counts.
 #[derive(Debug)]
 pub struct RequestPlace {
     run: Rc<Run>,
-    body: u64,
+    bodies: Bodies,
     gone: bool,
 }
 
@@ -274,7 +282,7 @@ impl RequestPlace {
     /// It goes out, and counts from now on whatever becomes of it.
     pub fn goes(mut self) {
         self.gone = true;
-        self.run.count(|totals| totals.body = totals.body.max(self.body));
+        self.run.count(|totals| totals.body = totals.body.max(self.bodies.asked));
     }
 }
 
@@ -283,7 +291,7 @@ impl Drop for RequestPlace {
         if !self.gone {
             self.run.count(|totals| {
                 totals.requests = totals.requests.saturating_sub(1);
-                totals.total = totals.total.saturating_sub(self.body);
+                totals.total = totals.total.saturating_sub(self.bodies.outgoing);
             });
         }
     }

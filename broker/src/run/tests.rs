@@ -22,7 +22,8 @@ fn limits_are_named() {
     assert!(of.check_body(8 * MIB).is_ok());
     assert!(sentence(of.enter_connection().unwrap_err()).contains("0 connections"));
     let of = run(ModelLimits { total: Some(10), ..ModelLimits::default() }, false);
-    let refusal = of.enter_request(11).unwrap_err();
+    assert!(of.enter_request(Bodies { asked: 11, outgoing: 10 }).is_ok());
+    let refusal = of.enter_request(Bodies { asked: 10, outgoing: 11 }).unwrap_err();
     assert_eq!(refusal.rule, Rule::LimitRequestTotal);
     assert!(refusal.sentence.contains("10 bytes"), "{}", refusal.sentence);
 }
@@ -38,7 +39,7 @@ fn bounds_of_its_own_hold() {
     drop(places);
     assert!(of.enter_connection().is_ok());
     for _ in 0..1000 {
-        of.enter_request(1).unwrap().goes();
+        of.enter_request(Bodies { asked: 1, outgoing: 1 }).unwrap().goes();
     }
     assert_eq!((of.totals().requests, of.totals().connections), (1000, MOST_CONNECTIONS));
 }
@@ -103,26 +104,24 @@ proptest! {
     /// what was refused would have passed it.
     #[test]
     fn limits_hold_in_any_order(
-        steps in prop::collection::vec((0..3u8, 0..50u64), 0..60),
+        steps in prop::collection::vec((0..3u8, 0..50u64, 0..50u64), 0..60),
         requests in 0..10u64,
-        body in 0..50u64,
         total in 0..200u64,
     ) {
-        let limits = ModelLimits { requests: Some(requests), body: Some(body), total: Some(total), connections: None };
+        let limits = ModelLimits { requests: Some(requests), total: Some(total), ..ModelLimits::default() };
         let of = run(limits, false);
         let mut open: Vec<RequestPlace> = Vec::new();
         let (mut sent, mut bytes, mut largest) = (0u64, 0u64, 0u64);
-        for (step, size) in steps {
+        for (step, asked, outgoing) in steps {
             match step {
                 0 => {
-                    let held: u64 = open.iter().map(|place| place.body).sum();
+                    let held: u64 = open.iter().map(|place| place.bodies.outgoing).sum();
                     let count = u64::try_from(open.len()).unwrap();
-                    match of.enter_request(size) {
+                    match of.enter_request(Bodies { asked, outgoing }) {
                         Ok(place) => open.push(place),
                         Err(refusal) => match refusal.rule {
                             Rule::LimitModelRequests => prop_assert_eq!(sent + count, requests),
-                            Rule::LimitRequestBody => prop_assert!(size > body),
-                            Rule::LimitRequestTotal => prop_assert!(bytes + held + size > total),
+                            Rule::LimitRequestTotal => prop_assert!(bytes + held + outgoing > total),
                             other => prop_assert!(false, "{}", other),
                         },
                     }
@@ -130,12 +129,13 @@ proptest! {
                 1 => drop(open.pop()),
                 _ => {
                     if let Some(place) = open.pop() {
-                        (sent, bytes, largest) = (sent + 1, bytes + place.body, largest.max(place.body));
+                        let Bodies { asked, outgoing } = place.bodies;
+                        (sent, bytes, largest) = (sent + 1, bytes + outgoing, largest.max(asked));
                         place.goes();
                     }
                 }
             }
-            prop_assert!(sent <= requests && bytes <= total && largest <= body);
+            prop_assert!(sent <= requests && bytes <= total);
         }
         drop(open);
         let totals = of.totals();
