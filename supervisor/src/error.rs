@@ -19,6 +19,14 @@ impl Trouble {
     }
 }
 
+/// Whether a terminal obeys the character instead of showing it: controls, and what turns the direction of writing (Unicode
+/// standard annex 9), which makes a line read as another one.
+#[must_use]
+pub fn steers(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// One line without control characters, whatever a path or a program's own words hold.
 #[must_use]
 pub fn one_line(text: &str) -> String {
@@ -26,7 +34,7 @@ pub fn one_line(text: &str) -> String {
     for c in text.trim().chars() {
         match c {
             '\n' | '\r' | '\t' => line.push(' '),
-            c if c.is_control() => line.extend(c.escape_default()),
+            c if steers(c) => line.extend(c.escape_unicode()),
             c => line.push(c),
         }
     }

@@ -50,7 +50,9 @@ pub struct Ledger {
     destinations: BTreeSet<HostName>,
     /// The model's service was reached: one destination, however it is called.
     model: bool,
-    /// The proxy holds a lease of which some may come back.
+    /// Of it what the proxy was leased, used or not: no more than that can come back.
+    to_proxy: u64,
+    /// Some of that may come back still.
     lent: bool,
     /// Granted and not given back, in bytes.
     leased: u64,
@@ -65,6 +67,7 @@ impl Ledger {
             budget,
             destinations: BTreeSet::new(),
             model: false,
+            to_proxy: 0,
             lent: false,
             leased: 0,
             exhausted: None,
@@ -122,6 +125,7 @@ impl Ledger {
             self.exhausted = Some(Dimension::BytesOut);
         }
         self.leased = self.leased.saturating_add(grant);
+        self.to_proxy = self.to_proxy.saturating_add(grant);
         self.lent = grant > 0;
         Some(grant)
     }
@@ -131,15 +135,17 @@ impl Ledger {
         let limit = self.budget.bytes_out?;
         let grant = LEASE.min(limit);
         self.leased = grant;
+        self.to_proxy = grant;
         self.lent = grant > 0;
         Some(grant)
     }
 
     /// Takes back what of the last lease was not used. More than was leased is a lie: false, and nothing is changed.
     pub fn give_back(&mut self, unused: u64) -> bool {
-        match self.leased.checked_sub(unused) {
+        match self.to_proxy.checked_sub(unused) {
             Some(left) => {
-                self.leased = left;
+                self.to_proxy = left;
+                self.leased = self.leased.saturating_sub(unused);
                 // Bytes that were on their way may come back into the lease after it was called back.
                 self.lent = unused > 0;
                 true
@@ -240,6 +246,7 @@ mod tests {
         assert_eq!(ledger.remaining(), (Some(1), Some(90)));
         assert_eq!((ledger.request(60), ledger.request(30)), (Debit::Granted, Debit::Granted));
         assert_eq!((ledger.bytes_out(), ledger.destinations()), (100, 1));
+        assert!(!ledger.give_back(11), "what requests were debited is not the proxy's to give back");
         assert!(!ledger.destination(&host(1)), "the service is a destination");
         let mut ledger = Ledger::new(Budget { destinations: None, bytes_out: Some(100), window: None });
         assert_eq!(ledger.request(100), Debit::Granted);

@@ -110,12 +110,16 @@ pub struct Violation {
 }
 
 /// What the model was asked.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Model {
     /// Requests that went out.
     pub requests: u64,
     /// Requests that were refused.
     pub refused: u64,
+    /// The rules that refused them, and how often each did.
+    pub rules: BTreeMap<String, u64>,
+    /// Requests beyond [`MAX_EGRESS`] of either kind, which the chain does not list.
+    pub omitted: u64,
 }
 
 /// The whole, in the shape of the command line's contract.

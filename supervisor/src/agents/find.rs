@@ -4,7 +4,9 @@
 //! What it needs to know it reads: links, a few magic bytes, a script's first lines, a version in a header file.
 //!
 //! **Who may have put it there.** The agent runs inside, so a false one takes what the run has and no more: the work
-//! directory, and the model at the operator's cost. That is enough to refuse a program that anybody on the host can
+//! directory, and the model at the operator's cost. What of the host is shown for it is another matter: a link that an earlier
+//! run left in a directory of PATH must not choose it. So the adapters look for the marks of a whole installation where the
+//! links end, and the guard shows nothing that holds a home or the work directory. A false agent is enough to refuse a program that anybody on the host can
 //! replace (itself or a directory above it writable by all, or somebody else's entry in a shared directory like /tmp).
 //! Another owner, or a group that may write, is no reason: packages keep their builder's user, Homebrew has one of its own,
 //! and where users have a group each everything of theirs is group-writable; the operator's own shell runs all of these.

@@ -7,6 +7,7 @@ use ipc_proto::launcher::INSIDE_HOME;
 use serde_json::json;
 
 use super::find::{Installed, Via, Why, head, resolve, shown};
+use super::native::is_elf;
 use super::{
     AnswerFormat, CONTEXT_TOKENS, HomeFile, PLACEHOLDER_KEY, Setup, Start, Stdin, task_argument, word,
 };
@@ -33,6 +34,10 @@ pub(super) fn examine(real: &Path) -> Result<Installed, Why> {
     let python = resolve(directory)?.join(name);
     let base = resolve(&python)?;
     let base_prefix = prefix(&base);
+    // All of it is shown to the run, and a link is easily made to lead elsewhere.
+    if !is_elf(&base) || !is_python_prefix(&base_prefix) {
+        return Err(Why::NotPython);
+    }
     let environment = prefix(&python);
     let is_virtual = environment.join("pyvenv.cfg").is_file();
     let (packages, source) = packages(real, &environment, is_virtual)?;
@@ -78,6 +83,11 @@ fn interpreter(script: &Path) -> Option<PathBuf> {
     (path.is_absolute() && is_python).then_some(path)
 }
 
+/// Whether a Python is installed below it: its own library is where Python looks for it.
+fn is_python_prefix(prefix: &Path) -> bool {
+    libraries_of(prefix).any(|version| version.join("os.py").is_file())
+}
+
 /// `/p` of `/p/bin/python3`.
 fn prefix(python: &Path) -> PathBuf {
     python.parent().and_then(Path::parent).unwrap_or(python).to_path_buf()
@@ -103,13 +113,17 @@ fn packages(script: &Path, environment: &Path, is_virtual: bool) -> Result<(Path
     }
 }
 
+/// `lib/python3.*` below a prefix.
+fn libraries_of(prefix: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(prefix.join("lib")).into_iter().flatten();
+    entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| super::find::file_name(path).starts_with("python3"))
+}
+
 /// `lib/python3.*/{site,dist}-packages` below a prefix.
 fn libraries(prefix: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(prefix.join("lib")) else { return Vec::new() };
-    let versions = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| super::find::file_name(path).starts_with("python3"));
-    let both = versions
+    let both = libraries_of(prefix)
         .flat_map(|version| ["site-packages", "dist-packages"].map(|packages| version.join(packages)));
     both.filter(|packages| packages.is_dir()).collect()
 }

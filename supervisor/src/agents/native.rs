@@ -60,7 +60,8 @@ pub(super) fn examine(agent: Agent, real: &Path, layout: &Layout) -> Result<Inst
     Ok(Installed { agent, program, runtime: None, visible: shown(visible), via: Via::Script })
 }
 
-fn is_elf(path: &Path) -> bool {
+/// Whether it is a program of its own and not a script or anything else.
+pub(super) fn is_elf(path: &Path) -> bool {
     head(path).is_some_and(|bytes| bytes.starts_with(ELF))
 }
 

@@ -6,6 +6,7 @@ use ipc_proto::launcher::INSIDE_HOME;
 use serde_json::json;
 
 use super::find::{Search, Via, Why, file_name, resolve, shown};
+use super::native::is_elf;
 use super::{
     AnswerFormat, CONTEXT_TOKENS, HomeFile, Installed, PLACEHOLDER_KEY, Setup, Start, Stdin, node, word,
 };
@@ -30,19 +31,35 @@ pub(super) fn examine(candidate: &Path, real: &Path, search: &Search<'_>) -> Res
     let program = script(real)?;
     let beside = candidate.parent().unwrap_or(candidate);
     let runtime = node::find(beside, search)?;
+    if !is_elf(&runtime) {
+        return Err(Why::NoNode);
+    }
     let visible = shown([modules(&program), runtime.clone()]);
     Ok(Installed { agent: Agent::Openclaw, program, runtime: Some(runtime), visible, via: Via::Script })
 }
 
 fn script(real: &Path) -> Result<PathBuf, Why> {
     if file_name(real) == SCRIPT {
-        return Ok(real.to_path_buf());
+        return whole(real.to_path_buf());
     }
     let mut packages = real
         .ancestors()
         .skip(1)
         .flat_map(|above| PACKAGES.iter().map(move |package| above.join(package).join(SCRIPT)));
-    packages.find(|file| file.is_file()).map_or(Err(Why::NoProgram), |file| resolve(&file))
+    packages.find(|file| file.is_file()).map_or(Err(Why::NoProgram), |file| whole(resolve(&file)?))
+}
+
+/// The script, if it is the package's own: what stands around it is shown to the run, and a link is easily made to lead
+/// elsewhere.
+fn whole(script: PathBuf) -> Result<PathBuf, Why> {
+    #[derive(serde::Deserialize)]
+    struct Package {
+        name: String,
+    }
+    let package = script.with_file_name("package.json");
+    let text = std::fs::read(package).unwrap_or_default();
+    let is_it = serde_json::from_slice::<Package>(&text).is_ok_and(|package| package.name == "openclaw");
+    if is_it && file_name(&script) == SCRIPT { Ok(script) } else { Err(Why::NoProgram) }
 }
 
 /// The outermost `node_modules` above it: its dependencies stand beside it or, with pnpm, in a store there, and node finds

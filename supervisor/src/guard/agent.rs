@@ -12,6 +12,7 @@ use ipc_proto::job::AnswerFormat;
 use ipc_proto::launcher::{HomeFile, INSIDE_HOME};
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::identity::home_of;
 use super::model;
 use super::plan::system;
 use super::request::{AgentRequest, RunRequest};
@@ -183,6 +184,31 @@ fn home_files(files: Vec<agents::HomeFile>) -> Result<Vec<HomeFile>, Trouble> {
         Ok(HomeFile { path, contents: file.contents, executable: false })
     };
     files.into_iter().map(convert).collect()
+}
+
+/// Nothing is shown for an agent's sake that holds a home or the work directory: no agent is installed so, and a link that was
+/// planted would have it so.
+pub(super) fn check_narrow(installed: &Installed, work: Option<&Path>) -> Result<(), Trouble> {
+    let named = std::env::var_os("HOME").map(PathBuf::from);
+    let own = home_of(rustix::process::geteuid().as_raw());
+    let homes: Vec<PathBuf> =
+        named.into_iter().chain(own).filter_map(|home| home.canonicalize().ok()).collect();
+    for place in &installed.visible {
+        let held = homes.iter().map(PathBuf::as_path).chain(work).find(|held| held.starts_with(place));
+        if let Some(held) = held {
+            return Err(Trouble::new(
+                Code::AgentMissing,
+                format!(
+                    "{} would have to be shown {}, which holds {}; install it in a directory of its own, and see who changed {}",
+                    installed.agent.as_str(),
+                    place.display(),
+                    held.display(),
+                    installed.program.display()
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Whether the run's user can get to the agent's program: root may find one where nobody else may look.

@@ -63,7 +63,8 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     let (mut limits, budget) = bounds(request, &config);
     check_output_tokens(request, &limits)?;
     let directory = work.as_deref().unwrap_or(Path::new(INSIDE_WORK));
-    let (model, mut setting) = model_access(request, &config, &limits, &directories, identities, directory)?;
+    let (model, mut setting) =
+        model_access(request, &config, &limits, &directories, identities, work.as_deref())?;
     refuse_the_model_service(request, &config, model.as_ref())?;
     let files = files(request, &setting.visible, work.as_deref(), &directories, identities)?;
     if let Some(model) = &model {
@@ -249,7 +250,7 @@ fn model_access(
     limits: &Limits,
     directories: &Directories,
     identities: Identities,
-    directory: &Path,
+    work: Option<&Path>,
 ) -> Result<(Option<Model>, Setting), Trouble> {
     let Some(asked) = &request.agent else { return Ok((None, Setting::default())) };
     let auto_reply = &config.auto_reply;
@@ -257,7 +258,9 @@ fn model_access(
     let installed = agent::find(asked, request, auto_reply)?;
     if let Some(installed) = &installed {
         agent::check_reachable(installed, identities.run)?;
+        agent::check_narrow(installed, work)?;
     }
+    let directory = work.unwrap_or(Path::new(INSIDE_WORK));
     let model = model::prepare(asked, request, upstream, auto_reply, limits, directories)?;
     let setting =
         agent::setting(asked, request, installed.as_ref(), &model.job.policy, auto_reply, directory)?;

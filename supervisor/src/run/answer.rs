@@ -8,7 +8,7 @@ use ipc_proto::job::AnswerJob;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::agents::{MAX_OUTPUT, NoAnswer, answer};
-use crate::error::one_line;
+use crate::error::{one_line, steers};
 
 /// As much as a pipe holds.
 const PIECE: usize = 64 * 1024;
@@ -90,11 +90,7 @@ impl Output {
 /// Nothing in it that a terminal obeys: it may come from a task that wants to steer what the operator sees.
 fn tame(text: &str) -> String {
     let harmless = |letter: char| {
-        if letter.is_control() && !matches!(letter, '\n' | '\t') {
-            char::REPLACEMENT_CHARACTER
-        } else {
-            letter
-        }
+        if steers(letter) && !matches!(letter, '\n' | '\t') { char::REPLACEMENT_CHARACTER } else { letter }
     };
     text.chars().map(harmless).collect()
 }
@@ -133,6 +129,8 @@ mod tests {
         assert_eq!(told(text, false), (Told::Answer, [&text[..], b"\n"].concat()));
         let (_, shown) = told(text, true);
         assert_eq!(String::from_utf8(shown).unwrap(), "done\u{fffd}]0;title\u{fffd}\n\ttab\n");
+        let (_, shown) = told("a\u{202e}b\u{2066}c".as_bytes(), true);
+        assert_eq!(String::from_utf8(shown).unwrap(), "a\u{fffd}b\u{fffd}c\n");
         assert!(matches!(told(b"", false), (Told::Nothing(_), written) if written.is_empty()));
     }
 }

@@ -36,7 +36,9 @@ impl Attempts {
             Ok(Some(place)) => place,
             Ok(None) => self.enter(report),
         };
-        self.numbers.keep(report.attempt, report.ended, place);
+        if self.numbers.keep(report.attempt, report.ended, place).is_err() {
+            return Taken::Contradiction;
+        }
         if report.decision == Decision::Deny {
             violations.push("egress", format!("{}:{} {}", report.host, report.port, report.reason.as_str()));
         }

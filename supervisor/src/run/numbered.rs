@@ -6,6 +6,9 @@ use std::collections::{BTreeSet, HashMap};
 /// are refused is no contradiction: what is beyond is taken as it comes.
 const MAX_AHEAD: usize = 65_536;
 
+/// The most that can be going on at once: more connections than a process may have descriptors for.
+const MAX_OPEN: usize = 65_536;
+
 /// What is known of each number, from 1.
 #[derive(Debug)]
 pub(super) struct Numbered<T> {
@@ -38,11 +41,14 @@ impl<T> Numbered<T> {
         }
     }
 
-    /// Keeps it until its end, or remembers that it is over.
-    pub(super) fn keep(&mut self, number: u32, ended: bool, kept: T) {
+    /// Keeps it until its end, or remembers that it is over. More at once than there can be is a contradiction too.
+    pub(super) fn keep(&mut self, number: u32, ended: bool, kept: T) -> Result<(), Contradiction> {
+        if self.open.len() >= MAX_OPEN {
+            return Err(Contradiction);
+        }
         if !ended {
             self.open.insert(number, kept);
-            return;
+            return Ok(());
         }
         if self.over.len() < MAX_AHEAD {
             self.over.insert(number);
@@ -50,6 +56,7 @@ impl<T> Numbered<T> {
         while self.over.remove(&self.over_to.saturating_add(1)) {
             self.over_to += 1;
         }
+        Ok(())
     }
 
     #[cfg(test)]

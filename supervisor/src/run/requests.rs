@@ -19,13 +19,24 @@ use crate::record::{Egress, MAX_EGRESS};
 /// The most rules that are counted by name.
 const MAX_RULES: usize = 128;
 
+/// What is kept of a request until its end.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    /// Counted so far.
+    bytes_out: u64,
+    /// It is in the chain.
+    listed: bool,
+}
+
 /// The requests of one run.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     pub(super) totals: ModelTotals,
-    /// Bytes outward of each that has begun.
-    numbers: Numbered<u64>,
+    numbers: Numbered<Begun>,
     seen: usize,
+    seen_refused: usize,
+    /// Beyond what is listed.
+    pub(super) omitted: u64,
     bytes_out: u64,
     bytes_in: u64,
     went_out: u64,
@@ -36,7 +47,7 @@ pub(super) struct Requests {
     /// What went wrong on the way, by name.
     troubles: BTreeMap<&'static str, (UpstreamTrouble, u64)>,
     /// What was refused, by rule.
-    refused: BTreeMap<String, u64>,
+    pub(super) refused: BTreeMap<String, u64>,
 }
 
 impl Requests {
@@ -47,14 +58,17 @@ impl Requests {
             // Only what goes out has anything more to say.
             && (report.ended || report.decision == Decision::Allow);
         let Ok(known) = self.numbers.known(report.request, report.ended) else { return Taken::Contradiction };
-        let counted = known.unwrap_or(0);
-        if !well_formed || report.bytes_out < counted {
+        let is_first = known.is_none();
+        let begun = known.unwrap_or_else(|| self.begin(report));
+        if !well_formed || report.bytes_out < begun.bytes_out {
             return Taken::Contradiction;
         }
-        self.numbers.keep(report.request, report.ended, report.bytes_out);
-        self.bytes_out = self.bytes_out.saturating_add(report.bytes_out - counted);
-        self.seen += usize::from(known.is_none());
-        if known.is_none() && report.bytes_out > 0 {
+        self.bytes_out = self.bytes_out.saturating_add(report.bytes_out - begun.bytes_out);
+        let kept = Begun { bytes_out: report.bytes_out, ..begun };
+        if self.numbers.keep(report.request, report.ended, kept).is_err() {
+            return Taken::Contradiction;
+        }
+        if is_first && report.bytes_out > 0 {
             self.went_out += 1;
         }
         if report.decision == Decision::Deny {
@@ -71,7 +85,16 @@ impl Requests {
                 *self.statuses.entry(report.status).or_default() += 1;
             }
         }
-        if self.seen > MAX_EGRESS { Taken::Counted } else { Taken::Listed }
+        if begun.listed { Taken::Listed } else { Taken::Counted }
+    }
+
+    /// What goes out and what is refused are listed up to a bound each: thousands of refusals must not hide what went out.
+    fn begin(&mut self, report: &RequestReport) -> Begun {
+        let seen = if report.decision == Decision::Deny { &mut self.seen_refused } else { &mut self.seen };
+        *seen += 1;
+        let listed = *seen <= MAX_EGRESS;
+        self.omitted += u64::from(!listed);
+        Begun { bytes_out: 0, listed }
     }
 
     fn refuse(&mut self, rule: &str) {
@@ -246,6 +269,23 @@ mod tests {
         assert!(told.contains("silent for too long") && told.lines().count() == 1, "{told}");
         let told = requests.refusals(RunId::new(1, [0; 4]));
         assert!(told.contains("refused 1 request to the model\nanet:   tool_not_allowed\n"), "{told}");
+    }
+
+    /// BUD-6: thousands of refusals hide nothing that went out.
+    #[test]
+    fn refusals_do_not_hide_what_went_out() {
+        let (mut requests, mut violations) = (Requests::default(), Violations::default());
+        let many = u32::try_from(MAX_EGRESS).unwrap() + 10;
+        for number in 1..=many {
+            requests.report(&report(number, Decision::Deny, true), &mut violations);
+        }
+        assert_eq!(
+            requests.report(&report(many + 1, Decision::Allow, false), &mut violations),
+            Taken::Listed
+        );
+        assert_eq!(requests.report(&report(many + 1, Decision::Allow, true), &mut violations), Taken::Listed);
+        assert_eq!(requests.omitted, 10);
+        assert_eq!(requests.refused.get("tool_not_allowed"), Some(&u64::from(many)));
     }
 
     /// PRV-5: a broker that contradicts itself is found out.

@@ -193,12 +193,43 @@ fn environment(tree: &Tree, at: &str, python: &str) {
     tree.file(&format!("{at}/lib/python3.11/site-packages/hermes_cli/main.py"), "");
 }
 
+/// A Python with its library.
+fn python(tree: &Tree, at: &str) -> PathBuf {
+    tree.file(&format!("{at}/lib/python3.11/os.py"), "");
+    tree.file(&format!("{at}/bin/python3.11"), PROGRAM)
+}
+
+/// FS-1: a link that an earlier run left in a directory of PATH shows nothing of the operator's: what is shown has the marks of
+/// a Python, or of openclaw's package and a node.
+#[test]
+fn planted_links_show_nothing() {
+    let tree = Tree::new();
+    tree.file("home/.ssh/id", "secret");
+    let planted = tree.file("home/project/py", PROGRAM);
+    environment(&tree, "home/project/venv", &planted.display().to_string());
+    let named = tree.path("home/project/venv/bin/python");
+    tree.file("home/project/venv/bin/hermes", &format!("#!{}\n", named.display()));
+    assert!(tree.find(Agent::Hermes, &["home/project/venv/bin"]).is_err());
+
+    let secret = tree.file("home/.bashrc", "TOKEN=secret");
+    tree.file("home/package.json", "{\"name\":\"openclaw\"}");
+    node(&tree, "new", (24, 21));
+    tree.file("p/bin/openclaw", SCRIPT);
+    tree.link("p/node_modules/openclaw/openclaw.mjs", &secret.display().to_string());
+    assert!(tree.find(Agent::Openclaw, &["p/bin", "new/bin"]).is_err());
+    let script = tree.file("q/openclaw.mjs", SCRIPT);
+    tree.link("q/bin/openclaw", &script.display().to_string());
+    assert!(tree.find(Agent::Openclaw, &["q/bin", "new/bin"]).is_err(), "no package");
+    tree.file("q/package.json", "{\"name\":\"openclaw\"}");
+    assert!(tree.find(Agent::Openclaw, &["q/bin", "new/bin"]).is_ok());
+}
+
 /// MOD-14: hermes is started by the Python of its own environment, and both it and the Python that it is a link to are
 /// seen.
 #[test]
 fn hermes_comes_with_its_python() {
     let tree = Tree::new();
-    let python = tree.file("py/bin/python3.11", PROGRAM);
+    let python = python(&tree, "py");
     environment(&tree, "venv", &python.display().to_string());
     let script = format!("#!{}\nimport sys\n", tree.path("venv/bin/python").display());
     let script = tree.file("venv/bin/hermes", &script);
@@ -215,7 +246,7 @@ fn hermes_comes_with_its_python() {
 #[test]
 fn hermes_with_a_linked_python_has_its_packages_named() {
     let tree = Tree::new();
-    let python = tree.file("python-3.11.9/bin/python3.11", PROGRAM);
+    let python = python(&tree, "python-3.11.9");
     tree.link("python-3.11", "python-3.11.9");
     environment(&tree, "a venv", &tree.path("python-3.11/bin/python3.11").display().to_string());
     let named = tree.path("a venv/bin/python");
@@ -234,7 +265,7 @@ fn hermes_with_a_linked_python_has_its_packages_named() {
 #[test]
 fn hermes_installed_in_its_source_shows_the_source_alone() {
     let tree = Tree::new();
-    let python = tree.file("py/bin/python3.11", PROGRAM);
+    let python = python(&tree, "py");
     let source = "home/.hermes/hermes-agent";
     environment(&tree, &format!("{source}/venv"), &python.display().to_string());
     fs::remove_dir_all(tree.path(&format!("{source}/venv/lib/python3.11/site-packages/hermes_cli"))).unwrap();
@@ -265,6 +296,7 @@ fn openclaw_comes_with_a_node_that_does() {
     node(&tree, "old", (20, 20));
     let new = node(&tree, "new", (24, 21));
     let script = tree.file("p/lib/node_modules/openclaw/openclaw.mjs", SCRIPT);
+    tree.file("p/lib/node_modules/openclaw/package.json", "{\"name\":\"openclaw\",\"version\":\"1\"}");
     tree.link("p/bin/openclaw", "../lib/node_modules/openclaw/openclaw.mjs");
     let found = tree.find(Agent::Openclaw, &["p/bin", "old/bin", "new/bin"]).unwrap();
     assert_eq!((&found.program, &found.runtime), (&script, &Some(new.clone())));

@@ -114,7 +114,12 @@ impl Foreground {
             budget: (budget.into_iter())
                 .filter_map(|(name, limit, used)| Some((name, Bound { limit: limit?, used })))
                 .collect(),
-            model: Model { requests: asked.requests, refused: asked.refused },
+            model: Model {
+                requests: asked.requests,
+                refused: asked.refused,
+                rules: std::mem::take(&mut self.requests.refused),
+                omitted: self.requests.omitted,
+            },
             egress: reached.into_iter().flatten().chain(std::mem::take(&mut self.attempts.list)).collect(),
             egress_omitted: self.attempts.omitted,
             violations: std::mem::take(&mut self.violations.list),

@@ -1,6 +1,6 @@
 //! The broker: opened, heard, asked for debits, closed.
 
-use ipc_proto::broker::KeyState;
+use ipc_proto::broker::{KeyState, MOST_CONNECTIONS};
 use ipc_proto::upstream::Scheme;
 
 use super::super::requests::{model_limits, replace_key};
@@ -56,6 +56,11 @@ impl Foreground {
             }
             FromBroker::Want { run, request, bytes } if *run == job && serving && self.debits_requests() => {
                 // What crossed with the run's end is dropped by the broker too.
+                // A request waits on a connection of its own.
+                let most = self.job.limits.get(LimitName::EndpointConnections).unwrap_or(MOST_CONNECTIONS);
+                if self.wanting.len() as u64 >= most {
+                    return Err(self.unexpected(&message));
+                }
                 if self.phase != Phase::Ending {
                     self.wanting.push_back((*request, *bytes));
                 }
