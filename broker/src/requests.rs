@@ -9,9 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
 use hyper::body::Incoming as AgentBody;
 use ipc_proto::broker::UpstreamTrouble;
+use ipc_proto::proxy::Reason;
 use tokio::time::timeout;
 
 use crate::answer::{self, Answer};
@@ -184,20 +185,36 @@ fn length_of(body: &AgentBody) -> Result<u64, Refusal> {
 }
 
 /// Reads a body that was found short enough.
-async fn read(body: AgentBody, length: u64) -> Result<Bytes, Refusal> {
+async fn read(mut body: AgentBody, length: u64) -> Result<Bytes, Refusal> {
+    let early = || Refusal::of(Rule::BodyMalformed, "it ended early");
     let most = usize::try_from(length).unwrap_or(usize::MAX);
-    match timeout(BODY_TIME, Limited::new(body, most).collect()).await {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(_)) => Err(Refusal::of(Rule::BodyMalformed, "it ended early")),
-        Err(_) => Err(Refusal::of(Rule::BodyTimeout, "60 seconds")),
-    }
+    let gather = async {
+        let mut whole = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let Ok(piece) = frame.map_err(|_| early())?.into_data() else { return Err(early()) };
+            if piece.len() > most.saturating_sub(whole.len()) {
+                return Err(early());
+            }
+            // Copied, and not kept as it came: a piece of one byte holds all of the buffer that it was read into, so that a
+            // body that drips in would take thousands of times its size.
+            whole.extend_from_slice(&piece);
+        }
+        Ok(Bytes::from(whole))
+    };
+    timeout(BODY_TIME, gather)
+        .await
+        .unwrap_or_else(|_| Err(Refusal::of(Rule::BodyTimeout, &format!("{} seconds", BODY_TIME.as_secs()))))
 }
 
 /// What the agent is told when the service fails: always an answer, never a wait without end (MOD-11).
 #[must_use]
 pub fn refusal_of(trouble: UpstreamTrouble, silence: Duration) -> Refusal {
     match trouble {
-        UpstreamTrouble::Unreachable(reason) => Refusal::of(Rule::UpstreamUnreachable, reason.as_str()),
+        UpstreamTrouble::Unreachable(
+            reason @ (Reason::ConnectFailed | Reason::ConnectTimeout | Reason::DnsIncomplete),
+        ) => Refusal::of(Rule::UpstreamUnreachable, reason.as_str()),
+        // The name or the address is wrong, and stays so until the operator has changed it.
+        UpstreamTrouble::Unreachable(reason) => Refusal::of(Rule::UpstreamAddress, reason.as_str()),
         UpstreamTrouble::Untrusted => {
             Refusal::of(Rule::UpstreamTls, "its certificate is for another name, not trusted, or out of date")
         }

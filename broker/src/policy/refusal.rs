@@ -145,6 +145,8 @@ rules! {
     // The service.
     /// No connection to the service.
     UpstreamUnreachable = "upstream_unreachable" 502, "the model service could not be reached: {}", SERVICE_DOWN;
+    /// The service is at no address that may be reached: nothing about that changes by itself.
+    UpstreamAddress = "upstream_address" 502, "the model service has no address that may be reached: {}", OPERATOR;
     /// The service is not who it should be.
     UpstreamTls = "upstream_tls" 502, "the model service could not prove who it is: {}", OPERATOR;
     /// The service's answer cannot be read.
@@ -209,6 +211,7 @@ impl Rule {
             | Rule::Budget
             | Rule::RunEnded
             | Rule::NoKey
+            | Rule::UpstreamAddress
             | Rule::UpstreamTls
             | Rule::Internal => false,
         }

@@ -32,7 +32,7 @@ fn errors_of_the_service_pass_through() {
     }
 }
 
-/// MOD-11: a service that cannot be reached, hangs, answers nonsense or goes away is an error at once, in the service's own
+/// MOD-11: a service that hangs, answers nonsense or goes away is an error at once, in the service's own
 /// shape, and the report says which.
 #[test]
 fn a_service_that_fails_is_an_error() {
@@ -59,15 +59,35 @@ fn a_service_that_fails_is_an_error() {
             "{name}"
         );
     }
-    let reach = Reach::Nowhere(Reason::NameNotFound);
-    let broker = Broker::start("https://models.example.com/v1", Some(KEY), reach);
-    let run = broker.open(1, &Terms::default());
-    let answer = run.chat(CHAT);
-    assert_eq!(answer.status, 502);
-    assert!(answer.body.contains("name_not_found"), "{}", answer.body);
-    assert!(!answer.body.contains("canary") && !broker.log().contains("canary"));
-    let (_, end) = run.both_reports();
-    assert_eq!(end.trouble, Some(UpstreamTrouble::Unreachable(Reason::NameNotFound)));
+}
+
+/// MOD-11, USE-4: a service that cannot be reached is an error at once, with the proxy's reason; the agent tries again only
+/// where that can help, and is told that the operator has to act where it cannot.
+#[test]
+fn a_service_out_of_reach_is_an_error() {
+    for (reason, rule, again) in [
+        (Reason::ConnectFailed, "upstream_unreachable", true),
+        (Reason::ConnectTimeout, "upstream_unreachable", true),
+        (Reason::DnsIncomplete, "upstream_unreachable", true),
+        (Reason::NameNotFound, "upstream_address", false),
+        (Reason::TooManyAddresses, "upstream_address", false),
+        (Reason::AddressPrivate, "upstream_address", false),
+        (Reason::AddressLoopback, "upstream_address", false),
+        (Reason::AddressMetadata, "upstream_address", false),
+        (Reason::AddressOwn, "upstream_address", false),
+    ] {
+        let broker = Broker::start("https://models.example.com/v1", Some(KEY), Reach::Nowhere(reason));
+        let run = broker.open(1, &Terms::default());
+        let answer = run.chat(CHAT);
+        assert_eq!(answer.status, 502);
+        let said = |words: &str| answer.body.contains(words);
+        assert!(said(reason.as_str()) && said(&format!("({rule})")), "{}", answer.body);
+        assert_eq!(said("the operator of this machine"), !again, "{}", answer.body);
+        assert_eq!(answer.header("x-should-retry"), if again { None } else { Some("false") }, "{rule}");
+        assert!(!said("canary") && !broker.log().contains("canary"));
+        let (_, end) = run.both_reports();
+        assert_eq!(end.trouble, Some(UpstreamTrouble::Unreachable(reason)));
+    }
 }
 
 /// MOD-11: an answer that is cut, or goes silent, never looks whole to the agent; between two events of a stream a last one

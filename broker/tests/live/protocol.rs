@@ -171,4 +171,12 @@ fn a_question_of_the_nodes_own_that_fails() {
     let FromBroker::Request { report, .. } = broker.next() else { panic!("no report") };
     assert_eq!((report.ended, report.status), (true, 401));
     assert!(matches!(broker.next(), FromBroker::Answered { answered: Answered::Nothing, .. }));
+
+    // LIM-1: the limit of a body holds here too.
+    let limits = ModelLimits { body: Some(50), ..ModelLimits::default() };
+    let ask = ToBroker::Ask { run: run(), policy: policy(WAIT), limits, debits: false };
+    broker.supervisor.send(&ask, &[task.as_fd()]).unwrap();
+    let FromBroker::Request { report, .. } = broker.next() else { panic!("no report") };
+    assert_eq!((report.ended, report.rule.as_str()), (true, "limit_request_body"));
+    assert!(matches!(broker.next(), FromBroker::Answered { answered: Answered::Nothing, .. }));
 }

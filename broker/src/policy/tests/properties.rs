@@ -139,6 +139,9 @@ const OPAQUE: &[&str] = &[
     "operation",
 ];
 
+/// Objects whose keys are names of somebody's choice (tokens, an agent's tools), and no fields.
+const NAMES: &[&str] = &["logit_bias", "configs"];
+
 /// Finds what must never be sent. In a choice among tools, a shell is one of those that were listed.
 fn forbidden(json: &Json, interface: Interface, parent: &str, chosen: bool) -> Option<String> {
     match json {
@@ -188,7 +191,7 @@ fn forbidden(json: &Json, interface: Interface, parent: &str, chosen: bool) -> O
                     "metadata",
                     "service_tier",
                 ];
-                if bad_key.contains(&key.as_str()) {
+                if bad_key.contains(&key.as_str()) && !NAMES.contains(&parent) {
                     return Some(format!("{key} in {parent}"));
                 }
                 let inline = |value: &Json| {

@@ -18,7 +18,8 @@ fn every_rule_is_told() {
         assert!(!matches!(rule.status().as_u16(), 401 | 429));
         assert_eq!(
             rule.status().is_server_error(),
-            rule.retry_may_help() || matches!(rule, Rule::UpstreamTls | Rule::Internal)
+            rule.retry_may_help()
+                || matches!(rule, Rule::UpstreamAddress | Rule::UpstreamTls | Rule::Internal)
         );
         let names = Rule::ALL.iter().filter(|other| other.as_str() == rule.as_str()).count();
         assert_eq!(names, 1, "{rule} stands for two rules");
