@@ -27,6 +27,12 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
             at_most: 4096,
             reason: "runs' connections and those to the service",
         },
+        // 64 MiB of bodies at once, as values several times as large, and as much again as they are written anew.
+        Limit {
+            resource: Resource::Data,
+            at_most: 1024 * 1024 * 1024,
+            reason: "bodies: whatever a run sends, the host's memory is not its to take",
+        },
     ],
     descriptors: &[
         descriptor(Kind::Channel, "the supervisor, the proxy"),
