@@ -7,5 +7,6 @@ mod echo;
 mod endings;
 mod exchange;
 mod limits;
+mod memory;
 mod protocol;
 mod stage;
