@@ -16,7 +16,10 @@ use crate::policy::{Policy, Refusal, Rule, Service};
 
 /// Messages of a run that may wait for the supervisor before its next request waits too.
 const MOST_WAITING: usize = 32;
-/// What bodies of one run may take of the broker's memory at once, in KiB: two of the largest. A body waits for its room.
+/// How much of bodies a run may have under way at once, in KiB, counted as they came: two of the largest. A body waits for its
+/// room until the service has answered the one before. In memory each is once what came, then what goes out, and in between
+/// both and its values ([`json::MAX_VALUES`](crate::policy::json::MAX_VALUES)): for one body at a time, since nobody waits
+/// while it is rewritten.
 const ROOM: u32 = 64 * 1024;
 const KIB: u64 = 1024;
 

@@ -85,12 +85,6 @@ impl Betas {
             && !self.kept.iter().any(|beta| beta.starts_with(family))
     }
 
-    /// The betas that go on.
-    #[must_use]
-    pub fn kept(&self) -> &[&'static str] {
-        &self.kept
-    }
-
     /// Reads all values of the header.
     fn of(given: &HeaderMap) -> Result<Betas, Refusal> {
         let mut betas = Betas::default();
@@ -119,12 +113,11 @@ pub(super) fn no_upgrade(given: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Judges the headers of a request to the model and keeps those that go on.
+/// Judges the headers of a request to the model that asks for [no upgrade](no_upgrade), and keeps those that go on.
 ///
 /// # Errors
-/// `upgrade`, `content_encoding`, `content_type`, `header_repeated` or `header_value`.
-pub fn headers(interface: Interface, given: &HeaderMap) -> Result<Headers, Refusal> {
-    no_upgrade(given)?;
+/// `content_encoding`, `content_type`, `header_repeated` or `header_value`.
+pub(super) fn headers(interface: Interface, given: &HeaderMap) -> Result<Headers, Refusal> {
     // Before what Connection names is left out: an encoded body is one, whatever the hop.
     for value in given.get_all(CONTENT_ENCODING) {
         if !value.as_bytes().eq_ignore_ascii_case(b"identity") {

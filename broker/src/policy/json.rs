@@ -15,9 +15,10 @@ use super::{Refusal, Rule};
 /// The deepest nesting: a schema of a tool stands some ten levels deep. Far below what a small stack or `serde_json` (128)
 /// bears.
 pub(super) const MAX_DEPTH: usize = 64;
-/// The most values in one body. Every value takes some 60 bytes here, however short its text is: without a bound, 8 MiB of
-/// `0,0,0` would be 250 MB.
-pub(super) const MAX_VALUES: usize = 500_000;
+/// The most values in one body, however few bytes they have there. Beside its text one takes 42 bytes in a long list
+/// (`[0,0,...]`), 140 as a list of one, 270 as an object of one: as many as there may be are 130 MiB at most (measured with
+/// glibc; such a body has 3 MiB). So one body of 32 MiB takes 260 MiB at most: as it came, its values, and as it goes out.
+pub const MAX_VALUES: usize = 500_000;
 
 /// Any JSON value.
 #[derive(Clone, PartialEq, Debug)]

@@ -20,7 +20,7 @@ mod route;
 #[cfg(test)]
 mod tests;
 
-pub use headers::{Betas, Headers, headers, response_headers};
+pub use headers::{Betas, Headers, response_headers};
 pub use json::{Object, Value};
 pub use models::models;
 pub use path::printable;
@@ -122,8 +122,6 @@ impl Route {
 pub struct Body {
     /// One JSON object.
     pub bytes: Vec<u8>,
-    /// Whether the answer comes as server-sent events.
-    pub stream: bool,
 }
 
 /// Judges a request before its body: which question, and the headers that go on with it (none for [`Route::Models`]).
@@ -142,7 +140,7 @@ pub fn head(
     headers::no_upgrade(given)?;
     let route = route(policy.service, method, path_and_query)?;
     let headers = match route {
-        Route::Model(interface, _) => headers(interface, given)?,
+        Route::Model(interface, _) => headers::headers(interface, given)?,
         Route::Models => Headers::default(),
     };
     Ok((route, headers))
@@ -160,6 +158,5 @@ pub fn body(interface: Interface, policy: &Policy, headers: &Headers, bytes: &[u
         Interface::Responses => responses::responses(&mut object, policy)?,
         Interface::ChatCompletions => chat::chat_completions(&mut object, policy)?,
     }
-    let stream = object.get("stream") == Some(&Value::Bool(true));
-    Ok(Body { bytes: json::write(object)?, stream })
+    Ok(Body { bytes: json::write(object)? })
 }

@@ -11,7 +11,7 @@ use super::path::{escaped, printable};
 use super::{Interface, Service};
 
 macro_rules! rules {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal $status:literal, $what:literal, $advice:expr;)*) => {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal $status:ident, $what:literal, $advice:expr;)*) => {
         /// Why a request is refused, or has no answer of the service.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         pub enum Rule { $($(#[$doc])* $variant,)* }
@@ -31,8 +31,7 @@ macro_rules! rules {
             /// and codex tries again (measured with claude 2.1.332 and codex 0.171.0).
             #[must_use]
             pub fn status(self) -> StatusCode {
-                StatusCode::from_u16(match self { $(Rule::$variant => $status,)* })
-                    .unwrap_or(StatusCode::FORBIDDEN)
+                match self { $(Rule::$variant => StatusCode::$status,)* }
             }
 
             /// What happened; `{}` stands for the thing that is refused, or for the limit.
@@ -62,101 +61,99 @@ const OPERATOR: &str = "a retry is useless: the operator of this machine has to 
 rules! {
     // The head.
     /// Not a well-formed HTTP/1.1 request.
-    MalformedHead = "malformed_head" 400, "the request's head is not well-formed HTTP/1.1: {}", FIX;
+    MalformedHead = "malformed_head" BAD_REQUEST, "the request's head is not well-formed HTTP/1.1: {}", FIX;
     /// The head is too large.
-    HeadTooLarge = "head_too_large" 431, "the request's head is over {}", "a retry is useless: send fewer and shorter headers";
+    HeadTooLarge = "head_too_large" REQUEST_HEADER_FIELDS_TOO_LARGE, "the request's head is over {}", "a retry is useless: send fewer and shorter headers";
     /// The head took too long.
-    HeadTimeout = "head_timeout" 408, "the request's head did not come within {}", "send the whole request at once";
+    HeadTimeout = "head_timeout" REQUEST_TIMEOUT, "the request's head did not come within {}", "send the whole request at once";
     /// No such path.
-    UnknownPath = "unknown_path" 404, "there is nothing at {}", "a retry is useless: only the model's own paths are served here";
+    UnknownPath = "unknown_path" NOT_FOUND, "there is nothing at {}", "a retry is useless: only the model's own paths are served here";
     /// A query that is not allowed.
-    QueryNotAllowed = "query_not_allowed" 400, "the query of {} is not allowed", "a retry is useless: send the request without the query";
+    QueryNotAllowed = "query_not_allowed" BAD_REQUEST, "the query of {} is not allowed", "a retry is useless: send the request without the query";
     /// The wrong method.
-    MethodNotAllowed = "method_not_allowed" 405, "this path does not take {}", "a retry is useless: use POST for the model's paths and GET for /v1/models";
+    MethodNotAllowed = "method_not_allowed" METHOD_NOT_ALLOWED, "this path does not take {}", "a retry is useless: use POST for the model's paths and GET for /v1/models";
     /// A change of protocol.
-    Upgrade = "upgrade" 426, "a change of protocol is not possible here: {}", "a retry is useless: send a plain HTTP/1.1 POST";
+    Upgrade = "upgrade" UPGRADE_REQUIRED, "a change of protocol is not possible here: {}", "a retry is useless: send a plain HTTP/1.1 POST";
     /// A header that may stand once stands more often.
-    HeaderRepeated = "header_repeated" 400, "the header {} stands more than once", FIX;
+    HeaderRepeated = "header_repeated" BAD_REQUEST, "the header {} stands more than once", FIX;
     /// A header whose value cannot be sent on.
-    HeaderValue = "header_value" 400, "the header {} has a value that cannot be sent on", FIX;
+    HeaderValue = "header_value" BAD_REQUEST, "the header {} has a value that cannot be sent on", FIX;
     /// A body that is encoded.
-    ContentEncoding = "content_encoding" 415, "the body is encoded ({})", "a retry is useless: send plain JSON, without compression";
+    ContentEncoding = "content_encoding" UNSUPPORTED_MEDIA_TYPE, "the body is encoded ({})", "a retry is useless: send plain JSON, without compression";
     /// A body that is not JSON by its type.
-    ContentType = "content_type" 415, "the body's type is {}", "a retry is useless: send application/json in UTF-8";
+    ContentType = "content_type" UNSUPPORTED_MEDIA_TYPE, "the body's type is {}", "a retry is useless: send application/json in UTF-8";
 
     // The body's bytes.
     /// No body.
-    BodyMissing = "body_missing" 400, "the request has no body", FIX;
+    BodyMissing = "body_missing" BAD_REQUEST, "the request has no body", FIX;
     /// The body took too long.
-    BodyTimeout = "body_timeout" 408, "the request's body did not come within {}", "send the whole request at once";
+    BodyTimeout = "body_timeout" REQUEST_TIMEOUT, "the request's body did not come within {}", "send the whole request at once";
     /// The body ended early or its framing is broken.
-    BodyMalformed = "body_malformed" 400, "the request's body could not be read: {}", FIX;
+    BodyMalformed = "body_malformed" BAD_REQUEST, "the request's body could not be read: {}", FIX;
     /// Not JSON.
-    JsonMalformed = "json_malformed" 400, "the body is not well-formed JSON: {}", FIX;
+    JsonMalformed = "json_malformed" BAD_REQUEST, "the body is not well-formed JSON: {}", FIX;
     /// JSON, but not an object.
-    JsonNotObject = "json_not_object" 400, "the body is {} where one JSON object belongs", FIX;
+    JsonNotObject = "json_not_object" BAD_REQUEST, "the body is {} where one JSON object belongs", FIX;
     /// Two values for one name: which one counts is anybody's guess.
-    JsonDuplicateKey = "json_duplicate_key" 400, "the body has the key {} twice in one object", "a retry is useless: send each key once";
+    JsonDuplicateKey = "json_duplicate_key" BAD_REQUEST, "the body has the key {} twice in one object", "a retry is useless: send each key once";
     /// Too deeply nested.
-    JsonTooDeep = "json_too_deep" 400, "the body is nested deeper than {} levels", "a retry is useless: send a flatter request";
+    JsonTooDeep = "json_too_deep" BAD_REQUEST, "the body is nested deeper than {} levels", "a retry is useless: send a flatter request";
     /// Too many values.
-    JsonTooLarge = "json_too_large" 400, "the body has more than {} values", "a retry is useless: send a smaller request";
+    JsonTooLarge = "json_too_large" BAD_REQUEST, "the body has more than {} values", "a retry is useless: send a smaller request";
 
     // What the body says.
     /// A field of another type than the interface has.
-    WrongType = "wrong_type" 400, "{}", FIX;
+    WrongType = "wrong_type" BAD_REQUEST, "{}", FIX;
     /// A field that is not in the table.
-    UnknownField = "unknown_field" 400, "the field {} is not known here", WITHOUT;
+    UnknownField = "unknown_field" BAD_REQUEST, "the field {} is not known here", WITHOUT;
     /// A word that is not in the table.
-    UnknownValue = "unknown_value" 400, "{} is not known here", WITHOUT;
+    UnknownValue = "unknown_value" BAD_REQUEST, "{} is not known here", WITHOUT;
     /// A number of tokens that cannot be one.
-    TokenCount = "token_count" 400, "{} is no whole number of tokens", "a retry is useless: send a plain positive integer";
+    TokenCount = "token_count" BAD_REQUEST, "{} is no whole number of tokens", "a retry is useless: send a plain positive integer";
     /// A field that lets the service reach elsewhere or keep something.
-    FieldNotAllowed = "field_not_allowed" 400, "the field {} would let the service reach elsewhere or keep something", WITHOUT;
+    FieldNotAllowed = "field_not_allowed" BAD_REQUEST, "the field {} would let the service reach elsewhere or keep something", WITHOUT;
     /// State that the service would have to keep.
-    StateNotAllowed = "state_not_allowed" 400, "{} refers to something that is stored at the service", "a retry is useless: send the whole conversation in the request itself";
+    StateNotAllowed = "state_not_allowed" BAD_REQUEST, "{} refers to something that is stored at the service", "a retry is useless: send the whole conversation in the request itself";
     /// A tool that is not on the list: it may run at the service.
-    ToolNotAllowed = "tool_not_allowed" 400, "{} is no tool that the agent runs itself", LOCAL_TOOLS;
+    ToolNotAllowed = "tool_not_allowed" BAD_REQUEST, "{} is no tool that the agent runs itself", LOCAL_TOOLS;
     /// A tool that something else than the model may call.
-    CallersNotAllowed = "callers_not_allowed" 400, "{} lets something else than the model call the tool", "a retry is useless: only \"direct\" is allowed here";
+    CallersNotAllowed = "callers_not_allowed" BAD_REQUEST, "{} lets something else than the model call the tool", "a retry is useless: only \"direct\" is allowed here";
     /// A kind of content that is not on the list.
-    ContentNotAllowed = "content_not_allowed" 400, "{} is no content that may be sent", WITHOUT;
+    ContentNotAllowed = "content_not_allowed" BAD_REQUEST, "{} is no content that may be sent", WITHOUT;
     /// Media by reference.
-    MediaReference = "media_reference" 400, "{} refers to media by URL or file id", INLINE;
+    MediaReference = "media_reference" BAD_REQUEST, "{} refers to media by URL or file id", INLINE;
     /// Something extra in the answer that is not on the list.
-    IncludeNotAllowed = "include_not_allowed" 400, "{} may not be asked for", WITHOUT;
+    IncludeNotAllowed = "include_not_allowed" BAD_REQUEST, "{} may not be asked for", WITHOUT;
 
     // What a run may do.
     /// No request is left.
-    LimitModelRequests = "limit_model_requests" 400, "this run may ask the model {} times (model_requests)", FINISH;
+    LimitModelRequests = "limit_model_requests" BAD_REQUEST, "this run may ask the model {} times", FINISH;
     /// The body is too large.
-    LimitRequestBody = "limit_request_body" 400, "one request may have {} (request_body)", "a retry is useless: send a shorter request";
+    LimitRequestBody = "limit_request_body" BAD_REQUEST, "one request may have {}", "a retry is useless: send a shorter request";
     /// All bodies together are too large.
-    LimitRequestTotal = "limit_request_total" 400, "the requests of this run may have {} in all (request_total)", FINISH;
+    LimitRequestTotal = "limit_request_total" BAD_REQUEST, "the requests of this run may have {} in all", FINISH;
     /// Too many connections.
-    LimitEndpointConnections = "limit_endpoint_connections" 400, "this run may have {} connections here at once (endpoint_connections)", "close one before opening another";
+    LimitEndpointConnections = "limit_endpoint_connections" BAD_REQUEST, "this run may have {} connections here at once", "close one before opening another";
     /// The budget is used up.
-    Budget = "budget" 400, "this run's budget does not reach that far", FINISH;
-    /// The run is over.
-    RunEnded = "run_ended" 400, "this run has ended", "a retry is useless: end";
+    Budget = "budget" BAD_REQUEST, "this run's budget does not reach that far", FINISH;
     /// No key for the service.
-    NoKey = "no_key" 400, "there is no key for the model service", OPERATOR;
+    NoKey = "no_key" BAD_REQUEST, "there is no key for the model service", OPERATOR;
 
     // The service.
     /// No connection to the service.
-    UpstreamUnreachable = "upstream_unreachable" 502, "the model service could not be reached: {}", SERVICE_DOWN;
+    UpstreamUnreachable = "upstream_unreachable" BAD_GATEWAY, "the model service could not be reached: {}", SERVICE_DOWN;
     /// The service is at no address that may be reached: nothing about that changes by itself.
-    UpstreamAddress = "upstream_address" 502, "the model service has no address that may be reached: {}", OPERATOR;
+    UpstreamAddress = "upstream_address" BAD_GATEWAY, "the model service has no address that may be reached: {}", OPERATOR;
     /// The service is not who it should be.
-    UpstreamTls = "upstream_tls" 502, "the model service could not prove who it is: {}", OPERATOR;
+    UpstreamTls = "upstream_tls" BAD_GATEWAY, "the model service could not prove who it is: {}", OPERATOR;
     /// The service's answer cannot be read.
-    UpstreamMalformed = "upstream_malformed" 502, "the model service's answer could not be read: {}", SERVICE_DOWN;
+    UpstreamMalformed = "upstream_malformed" BAD_GATEWAY, "the model service's answer could not be read: {}", SERVICE_DOWN;
     /// The service ended the connection.
-    UpstreamClosed = "upstream_closed" 502, "the model service ended the connection before its answer was whole", SERVICE_DOWN;
+    UpstreamClosed = "upstream_closed" BAD_GATEWAY, "the model service ended the connection before its answer was whole", SERVICE_DOWN;
     /// The service took too long.
-    UpstreamTimeout = "upstream_timeout" 504, "the model service did not answer within {}", SERVICE_DOWN;
+    UpstreamTimeout = "upstream_timeout" GATEWAY_TIMEOUT, "the model service did not answer within {}", SERVICE_DOWN;
     /// Something of anet's own failed.
-    Internal = "internal" 502, "anet could not pass the request on: {}", OPERATOR;
+    Internal = "internal" BAD_GATEWAY, "anet could not pass the request on: {}", OPERATOR;
 }
 
 impl Rule {
@@ -209,7 +206,6 @@ impl Rule {
             | Rule::LimitRequestTotal
             | Rule::LimitEndpointConnections
             | Rule::Budget
-            | Rule::RunEnded
             | Rule::NoKey
             | Rule::UpstreamAddress
             | Rule::UpstreamTls
@@ -285,7 +281,6 @@ impl Refusal {
     /// The types that Anthropic's own errors have for these statuses.
     fn anthropic_type(&self) -> &'static str {
         match self.status {
-            StatusCode::FORBIDDEN => "permission_error",
             StatusCode::NOT_FOUND => "not_found_error",
             StatusCode::GATEWAY_TIMEOUT => "timeout_error",
             status if status.is_server_error() => "api_error",

@@ -8,15 +8,12 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use ipc_proto::Upstream;
 use ipc_proto::broker::Interface;
-use ipc_proto::upstream::UpstreamHost;
 
 use super::Outgoing;
 use crate::key::Key;
 
 /// The header of Anthropic's key.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-/// Anthropic's own host: it takes its key in this header for every interface.
-const ANTHROPIC: &str = "api.anthropic.com";
 /// What stands around the parts of a request's first line.
 const FIRST_LINE: usize = "POST  HTTP/1.1\r\n".len();
 /// What stands around the parts of a header's line.
@@ -55,11 +52,9 @@ pub(super) fn path(upstream: &Upstream, request: &Outgoing) -> String {
 }
 
 /// The header and value that say who pays.
-fn credential(upstream: &Upstream, interface: Interface, key: &Key) -> (HeaderName, HeaderValue) {
-    let is_anthropic = matches!(upstream.host(), UpstreamHost::Name(name) if name == ANTHROPIC);
+fn credential(interface: Interface, key: &Key) -> (HeaderName, HeaderValue) {
     match interface {
         Interface::Messages | Interface::CountTokens => (X_API_KEY, key.header()),
-        Interface::Responses | Interface::ChatCompletions if is_anthropic => (X_API_KEY, key.header()),
         Interface::Responses | Interface::ChatCompletions => (AUTHORIZATION, key.bearer()),
     }
 }
@@ -79,7 +74,7 @@ fn headers(upstream: &Upstream, key: Option<&Key>, request: &Outgoing) -> Header
     headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     headers.insert(CONTENT_LENGTH, HeaderValue::from(request.body.len()));
     if let Some(key) = key {
-        let (name, value) = credential(upstream, request.interface, key);
+        let (name, value) = credential(request.interface, key);
         headers.insert(name, value);
     }
     headers

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{MAX_DEPTH, Value, read, write};
+use super::{MAX_DEPTH, MAX_VALUES, Value, read, write};
 use crate::policy::Rule;
 
 fn rule(text: &str) -> Rule {
@@ -33,8 +33,15 @@ fn bounds_are_exact() {
     assert!(read(nested(MAX_DEPTH - 1).as_bytes()).is_ok());
     assert_eq!(rule(&nested(MAX_DEPTH)), Rule::JsonTooDeep);
     let many = |values: usize| format!("{{\"a\":[{}0]}}", "0,".repeat(values - 3));
-    assert!(read(many(super::MAX_VALUES).as_bytes()).is_ok());
-    assert_eq!(rule(&many(super::MAX_VALUES + 1)), Rule::JsonTooLarge);
+    assert!(read(many(MAX_VALUES).as_bytes()).is_ok());
+    assert_eq!(rule(&many(MAX_VALUES + 1)), Rule::JsonTooLarge);
+}
+
+/// What the bound on values is worth rests on their size: four pairs are the least that an object allocates.
+#[test]
+fn the_bound_on_values_is_one_on_memory() {
+    let most = 4 * std::mem::size_of::<(String, Value)>() + 2 * std::mem::size_of::<usize>();
+    assert!(std::mem::size_of::<Value>() <= 32 && most * MAX_VALUES < 128 * 1024 * 1024);
 }
 
 /// MOD-8: a key twice, at any depth and by any escape, also among very many.

@@ -3,9 +3,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::policy;
-use crate::policy::{
-    Headers, Interface, Refusal, Route, Rule, Service, head, headers, response_headers, route,
-};
+use crate::policy::headers::headers;
+use crate::policy::{Headers, Interface, Refusal, Route, Rule, Service, head, response_headers, route};
 
 fn map(rows: &[(&str, &str)]) -> HeaderMap {
     let mut map = HeaderMap::new();
@@ -170,7 +169,6 @@ fn upgrades() {
             let refusal = head(&policy(Service::OpenAi), &method, target, &map(rows)).unwrap_err();
             assert_eq!((refusal.rule, refusal.status.as_u16()), (Rule::Upgrade, 426));
         }
-        assert_eq!(judged(Interface::Responses, rows).unwrap_err().rule, Rule::Upgrade);
     }
 }
 
@@ -283,7 +281,6 @@ fn betas_are_reduced() {
         )
         .unwrap();
         assert_eq!(result.forward["anthropic-beta"], "effort-2025-11-24,claude-code-20250219");
-        assert_eq!(result.betas.kept(), ["effort-2025-11-24", "claude-code-20250219"]);
         assert!(
             !judged(Interface::Messages, &[("anthropic-beta", beta)])
                 .unwrap()

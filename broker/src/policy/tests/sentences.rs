@@ -57,7 +57,6 @@ fn bodies_have_the_services_shape() {
                     assert_eq!(body["type"], "error");
                     let kind = body["error"]["type"].as_str().unwrap();
                     match refusal.status.as_u16() {
-                        403 => assert_eq!(kind, "permission_error"),
                         400 => assert_eq!(kind, "invalid_request_error"),
                         404 => assert_eq!(kind, "not_found_error"),
                         _ => assert!(["invalid_request_error", "api_error", "timeout_error"].contains(&kind)),

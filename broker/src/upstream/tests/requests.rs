@@ -102,24 +102,13 @@ fn nothing_of_the_agents_connection_goes_out() {
     });
 }
 
-/// MOD-1: at Anthropic's own host the key stands in `x-api-key`, whatever the interface.
+/// MOD-11: what is printed of a request has no key in it.
 #[test]
-fn anthropic_has_its_own_header() {
-    let upstream: Upstream = "https://api.anthropic.com".parse().unwrap();
-    let other: Upstream = "https://api.anthropic.com.example.com".parse().unwrap();
-    for (upstream, interface, expected) in [
-        (&upstream, Interface::Messages, "x-api-key"),
-        (&upstream, Interface::ChatCompletions, "x-api-key"),
-        (&other, Interface::Messages, "x-api-key"),
-        (&other, Interface::ChatCompletions, "authorization"),
-    ] {
-        let built = request::build(upstream, Some(&key()), Outgoing { interface, ..outgoing() }).unwrap();
-        let names: Vec<&str> = ["x-api-key", "authorization"]
-            .into_iter()
-            .filter(|name| built.headers().contains_key(*name))
-            .collect();
-        assert_eq!(names, [expected]);
-        // MOD-11: what is printed of a request has no key in it.
+fn a_request_that_is_printed_shows_no_key() {
+    let upstream: Upstream = "https://api.example.com".parse().unwrap();
+    for interface in [Interface::Messages, Interface::ChatCompletions] {
+        let built = request::build(&upstream, Some(&key()), Outgoing { interface, ..outgoing() }).unwrap();
+        assert!(["x-api-key", "authorization"].iter().any(|name| built.headers().contains_key(*name)));
         assert!(!format!("{built:?}").contains("canary"));
     }
 }
