@@ -130,10 +130,11 @@ pub(super) fn check(value: &mut Value, path: &Path<'_>, treat: &'static Treat) -
             let Some(values) = value.as_array_mut() else {
                 return Err(wrong_type(value, path, "a list"));
             };
-            values
-                .iter_mut()
-                .enumerate()
-                .try_for_each(|(index, value)| check(value, &path.index(index), inner))
+            values.iter_mut().enumerate().try_for_each(|(index, value)| match value {
+                // In a list it is an element, and no service says what one of those means.
+                Value::Null => Err(wrong_type(value, &path.index(index), "a value")),
+                _ => check(value, &path.index(index), inner),
+            })
         }
         Treat::Code(code) => code(value, path),
     }
@@ -190,14 +191,14 @@ pub(super) fn capped(object: &Object, key: &str, path: &Path<'_>, cap: u64) -> R
     }
 }
 
-/// Only an image that is in the request: `data:image/...`, its scheme in any case, as URLs are read.
+/// Only an image that is in the request: `data:image/TYPE;base64,...`, its scheme in any case, as URLs are read.
 pub(super) fn inline_image(value: &mut Value, path: &Path<'_>) -> Result<(), Refusal> {
-    inline(value, path, |text| starts_with(text, "data:image/"))
+    inline(value, path, |text| is_data_url(text, "data:image/"))
 }
 
 /// Only data that is in the request: a `data:` URL or bare base64. Some gateways take a URL in the same place.
 pub(super) fn inline_data(value: &mut Value, path: &Path<'_>) -> Result<(), Refusal> {
-    inline(value, path, |text| starts_with(text, "data:") || is_base64(text))
+    inline(value, path, |text| is_data_url(text, "data:") || is_base64(text))
 }
 
 /// Only bare base64.
@@ -214,11 +215,52 @@ fn inline(value: &Value, path: &Path<'_>, allowed: impl Fn(&str) -> bool) -> Res
     }
 }
 
-fn starts_with(text: &str, prefix: &str) -> bool {
-    text.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+/// A media type without anything else (RFC 2397), and base64 after it.
+fn is_data_url(text: &str, prefix: &str) -> bool {
+    let Some((head, data)) = text.split_once(',') else { return false };
+    let kind =
+        head.len().checked_sub(BASE64.len()).and_then(|end| Some((head.get(..end)?, head.get(end..)?)));
+    let Some((kind, mark)) = kind else { return false };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/.+-".contains(&byte);
+    let rest = kind.get(..prefix.len()).zip(kind.get(prefix.len()..));
+    mark.eq_ignore_ascii_case(BASE64)
+        && rest.is_some_and(|(start, rest)| start.eq_ignore_ascii_case(prefix) && rest.bytes().all(plain))
+        && is_base64(data)
 }
 
-/// Letters, digits and the few signs of either alphabet: no colon and no dot, so no URL.
+/// What ends a data URL's head.
+const BASE64: &str = ";base64";
+
+/// Letters, digits and the signs of the usual alphabet: no colon and no dot, so no URL; no hyphen and no underscore, so no file
+/// id either.
 fn is_base64(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=-_ \r\n".contains(&byte))
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/= \r\n".contains(&byte))
+}
+
+/// Keys by which the services name what is not in the request.
+const REFERENCES: [&str; 8] =
+    ["file_id", "file_url", "image_url", "url", "container", "container_id", "environment", "server_url"];
+
+/// Anything in which nothing is named by a URL or an id: of a shape that changes with each model, and of no use to the service
+/// but as text.
+pub(super) fn no_reference(value: &mut Value, path: &Path<'_>) -> Result<(), Refusal> {
+    match value {
+        Value::Object(object) => object.try_retain(|key, value| {
+            let here = path.key(key);
+            if REFERENCES.contains(&key) {
+                return Err(Refusal::of(Rule::MediaReference, &format!("{here} = {}", shown(value))));
+            }
+            no_reference(value, &here).map(|()| true)
+        }),
+        Value::Array(values) => values
+            .iter_mut()
+            .enumerate()
+            .try_for_each(|(index, value)| no_reference(value, &path.index(index))),
+        Value::Null
+        | Value::Bool(_)
+        | Value::Unsigned(_)
+        | Value::Signed(_)
+        | Value::Float(_)
+        | Value::String(_) => Ok(()),
+    }
 }

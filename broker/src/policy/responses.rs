@@ -81,11 +81,15 @@ static FORMATS: Kinds = Kinds {
     also: nothing_else,
 };
 
-/// Items of the conversation. An `id` names the item; what it says stands in it (see [`said`]).
+/// What a tool of the agent's own did: no text alone, and no reference in it.
+const AS_TEXT: Treat = Treat::Code(check::no_reference);
+
+/// Items of the conversation. An `id` names what the service keeps of one, and is taken out: what an item says stands in it
+/// (see [`said`]).
 static ITEMS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
     default: None,
-    common: &[("id", Treat::Text), ("status", Treat::Text), ("caller", Treat::Object(CALLER))],
+    common: &[("id", Treat::Dropped), ("status", Treat::Text), ("caller", Treat::Object(CALLER))],
     table: &[
         (
             "message",
@@ -123,28 +127,24 @@ static ITEMS: Kinds = Kinds {
             ],
         ),
         ("custom_tool_call_output", OUTPUT),
-        ("local_shell_call", &[("call_id", Treat::Text), ("action", Treat::Opaque)]),
+        ("local_shell_call", &[("call_id", Treat::Text), ("action", AS_TEXT)]),
         ("local_shell_call_output", &[("call_id", Treat::Text), ("output", Treat::Text)]),
         (
             "shell_call",
-            &[
-                ("call_id", Treat::Text),
-                ("action", Treat::Opaque),
-                ("environment", Treat::Tagged(&ENVIRONMENTS)),
-            ],
+            &[("call_id", Treat::Text), ("action", AS_TEXT), ("environment", Treat::Tagged(&ENVIRONMENTS))],
         ),
         (
             "shell_call_output",
-            &[("call_id", Treat::Text), ("output", Treat::Opaque), ("max_output_length", Treat::Number)],
+            &[("call_id", Treat::Text), ("output", AS_TEXT), ("max_output_length", Treat::Number)],
         ),
-        ("apply_patch_call", &[("call_id", Treat::Text), ("operation", Treat::Opaque)]),
+        ("apply_patch_call", &[("call_id", Treat::Text), ("operation", AS_TEXT)]),
         ("apply_patch_call_output", &[("call_id", Treat::Text), ("output", Treat::Text)]),
         (
             "computer_call",
             &[
                 ("call_id", Treat::Text),
-                ("action", Treat::Opaque),
-                ("actions", Treat::Opaque),
+                ("action", AS_TEXT),
+                ("actions", AS_TEXT),
                 ("pending_safety_checks", Treat::Each(&Treat::Object(SAFETY_CHECK))),
             ],
         ),
@@ -381,14 +381,18 @@ fn item(value: &mut Value, path: &Path<'_>) -> Result<(), Refusal> {
     check::check(value, path, &ITEM)
 }
 
-/// Reasoning that has an id and does not say what was thought is looked up at the service.
+/// Reasoning that does not say what was thought would be looked up at the service; a search that does not say whose it is would
+/// be the service's.
 fn said(kind: &str, item: &Object, path: &Path<'_>) -> Result<(), Refusal> {
     let empty = [Value::Null, Value::from(""), Value::Array(Vec::new())];
     let given = |key| item.get(key).is_some_and(|value| !empty.contains(value));
-    if kind == "reasoning" && given("id") && !given("encrypted_content") && !given("content") {
-        return Err(Refusal::of(Rule::StateNotAllowed, &format!("{path} (reasoning without its content)")));
+    match kind {
+        "reasoning" if !given("encrypted_content") && !given("content") => {
+            Err(Refusal::of(Rule::StateNotAllowed, &format!("{path} (reasoning without its content)")))
+        }
+        "tool_search_call" | "tool_search_output" => at_the_agent("tool_search", item, path),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Tools that run at the service unless they are told not to.

@@ -7,6 +7,7 @@ mod hostile;
 mod properties;
 mod rewriting;
 mod sentences;
+mod stored;
 
 use serde_json::Value as Json;
 
