@@ -193,22 +193,27 @@ pub(super) fn check_narrow(installed: &Installed, work: Option<&Path>) -> Result
     let own = home_of(rustix::process::geteuid().as_raw());
     let homes: Vec<PathBuf> =
         named.into_iter().chain(own).filter_map(|home| home.canonicalize().ok()).collect();
-    for place in &installed.visible {
-        let held = homes.iter().map(PathBuf::as_path).chain(work).find(|held| held.starts_with(place));
-        if let Some(held) = held {
-            return Err(Trouble::new(
-                Code::AgentMissing,
-                format!(
-                    "{} would have to be shown {}, which holds {}; install it in a directory of its own, and see who changed {}",
-                    installed.agent.as_str(),
-                    place.display(),
-                    held.display(),
-                    installed.program.display()
-                ),
-            ));
-        }
+    let held: Vec<&Path> = homes.iter().map(PathBuf::as_path).chain(work).collect();
+    match too_wide(&installed.visible, &held) {
+        None => Ok(()),
+        Some((place, held)) => Err(Trouble::new(
+            Code::AgentMissing,
+            format!(
+                "{} would have to be shown {}, which holds {}; install it in a directory of its own, and see who changed {}",
+                installed.agent.as_str(),
+                place.display(),
+                held.display(),
+                installed.program.display()
+            ),
+        )),
     }
-    Ok(())
+}
+
+/// The first of these places that holds one of those, and which.
+fn too_wide<'a>(places: &'a [PathBuf], held: &[&'a Path]) -> Option<(&'a Path, &'a Path)> {
+    let held_by =
+        |place: &'a PathBuf| Some((place.as_path(), *held.iter().find(|held| held.starts_with(place))?));
+    places.iter().find_map(held_by)
 }
 
 /// Whether the run's user can get to the agent's program: root may find one where nobody else may look.
@@ -237,6 +242,16 @@ pub(super) fn check_reachable(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// FS-1: a home and the work directory are shown for no agent's sake, nor what holds them.
+    #[test]
+    fn nothing_wide_is_shown_for_an_agent() {
+        let (home, work) = (Path::new("/home/a"), Path::new("/srv/w"));
+        let wide =
+            |place: &str| too_wide(&[PathBuf::from("/opt/x"), PathBuf::from(place)], &[home, work]).is_some();
+        assert!(["/", "/home", "/home/a", "/srv", "/srv/w"].into_iter().all(wide));
+        assert!(!["/home/a/.npm/lib", "/home/ab", "/srv/w/node_modules", "/opt"].into_iter().any(wide));
+    }
 
     /// MOD-14: whatever stands in a path is one word to the shell.
     #[test]
