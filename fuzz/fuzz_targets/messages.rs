@@ -4,6 +4,8 @@
 
 use std::os::unix::net::UnixDatagram;
 
+use ipc_proto::broker::{FromBroker, ToBroker};
+use ipc_proto::dial::{FromDialer, ToDialer};
 use ipc_proto::init::{FromInit, ToInit};
 use ipc_proto::launcher::{FromLauncher, ToLauncher};
 use ipc_proto::proxy::{FromProxy, ToProxy};
@@ -37,6 +39,10 @@ fuzz_target!(|packet: &[u8]| {
     through::<FromInit, ToInit>(packet);
     through::<ToProxy, FromProxy>(packet);
     through::<FromProxy, ToProxy>(packet);
+    through::<ToBroker, FromBroker>(packet);
+    through::<FromBroker, ToBroker>(packet);
+    through::<ToDialer, FromDialer>(packet);
+    through::<FromDialer, ToDialer>(packet);
     through::<ToTerminal, FromTerminal>(packet);
     through::<FromTerminal, ToTerminal>(packet);
 });
