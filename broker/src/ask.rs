@@ -62,7 +62,8 @@ pub async fn ask(service: &Service, run: &Rc<Run>, task: String) -> Option<Owned
 fn question(run: &Run) -> Result<Question, Refusal> {
     let interface = Interface::ChatCompletions;
     let headers = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
-    let (_, headers) = policy::head(&run.policy, &Method::POST, interface.path(), &headers)?;
+    let target = format!("{}{}", policy::PREFIX, policy::place(interface));
+    let (_, headers) = policy::head(&run.policy, &Method::POST, &target, &headers)?;
     Ok(Question { interface, keep_beta: false, headers })
 }
 

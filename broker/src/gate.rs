@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use crate::head::{HeadReader, MAX_HEAD};
-use crate::policy::{Refusal, Rule};
+use crate::policy::{Refusal, Rule, seconds};
 
 /// How long a head may take from its first byte on.
 pub const HEAD_TIME: Duration = Duration::from_secs(30);
@@ -135,7 +135,7 @@ impl Gate {
                         let time = self.head_time;
                         let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(time)));
                         if deadline.as_mut().poll(context).is_ready() {
-                            self.refuse(Refusal::of(Rule::HeadTimeout, "30 seconds"));
+                            self.refuse(Refusal::of(Rule::HeadTimeout, &seconds(time)));
                             return Poll::Ready(Ok(false));
                         }
                     }

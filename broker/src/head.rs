@@ -7,7 +7,7 @@
 
 use http::StatusCode;
 
-use crate::policy::{Refusal, Rule};
+use crate::policy::{Refusal, Rule, amount};
 
 /// The longest head, in bytes. Those of agents have 300 to 3000.
 pub const MAX_HEAD: usize = 32 * 1024;
@@ -42,7 +42,7 @@ impl HeadReader {
     pub fn read(&mut self, bytes: &[u8], hosts: &[String]) -> Result<Option<Head>, Refusal> {
         while let Some(byte) = bytes.get(self.seen).copied() {
             if self.seen >= MAX_HEAD {
-                return Err(Refusal::of(Rule::HeadTooLarge, "32 KiB"));
+                return Err(Refusal::of(Rule::HeadTooLarge, &amount(MAX_HEAD as u64)));
             }
             let before = self.seen.checked_sub(1).and_then(|place| bytes.get(place).copied());
             // A line feed or a carriage return alone ends a line for some readers and not for others.
@@ -81,7 +81,7 @@ pub fn check(head: &[u8], hosts: &[String]) -> Result<u64, Refusal> {
     let mut fields = Fields::default();
     for (count, line) in lines.enumerate() {
         if count == MAX_HEADERS {
-            return Err(Refusal::of(Rule::HeadTooLarge, "64 headers"));
+            return Err(Refusal::of(Rule::HeadTooLarge, &format!("{MAX_HEADERS} headers")));
         }
         // No token begins or ends with a blank, so folded lines and "Host :" end here too.
         let Some((name, value)) = line.split_once(':').filter(|(name, _)| is_token(name)) else {

@@ -44,7 +44,7 @@ impl Report {
 
     /// It is for this interface.
     pub fn is_for(&mut self, interface: Interface) {
-        self.request.interface = Some(wire(interface));
+        self.request.interface = Some(interface);
     }
 
     /// It was refused, by a rule of ours.
@@ -90,16 +90,5 @@ impl Drop for Report {
     fn drop(&mut self) {
         self.request.ended = true;
         self.run.report(self.request.clone());
-    }
-}
-
-/// The same interface in the messages' words.
-#[must_use]
-pub fn wire(interface: Interface) -> ipc_proto::broker::Interface {
-    match interface {
-        Interface::Messages => ipc_proto::broker::Interface::Messages,
-        Interface::CountTokens => ipc_proto::broker::Interface::CountTokens,
-        Interface::Responses => ipc_proto::broker::Interface::Responses,
-        Interface::ChatCompletions => ipc_proto::broker::Interface::ChatCompletions,
     }
 }

@@ -16,8 +16,8 @@ use ipc_proto::proxy::Reason;
 use tokio::time::timeout;
 
 use crate::answer::{self, Answer};
-use crate::policy::{self, Headers, Interface, Refusal, Route, Rule};
-use crate::report::{Report, wire};
+use crate::policy::{self, Headers, Interface, Refusal, Route, Rule, seconds};
+use crate::report::Report;
 use crate::run::{Bodies, Run};
 use crate::upstream::{Incoming, Outgoing, Upstreams};
 
@@ -164,7 +164,7 @@ pub async fn ask(
     drop(body);
     let body = Bytes::from(rewritten.bytes);
     let place = run.enter_request(Bodies { asked, outgoing: length(&body) })?;
-    let outgoing = Outgoing { interface: wire(interface), keep_beta, headers: headers.forward, body };
+    let outgoing = Outgoing { interface, keep_beta, headers: headers.forward, body };
     let bytes = service.upstreams.wire_size(&outgoing);
     run.debit(report.number(), bytes).await?;
     place.goes();
@@ -203,7 +203,7 @@ async fn read(mut body: AgentBody, length: u64) -> Result<Bytes, Refusal> {
     };
     timeout(BODY_TIME, gather)
         .await
-        .unwrap_or_else(|_| Err(Refusal::of(Rule::BodyTimeout, &format!("{} seconds", BODY_TIME.as_secs()))))
+        .unwrap_or_else(|_| Err(Refusal::of(Rule::BodyTimeout, &seconds(BODY_TIME))))
 }
 
 /// What the agent is told when the service fails: always an answer, never a wait without end (MOD-11).
@@ -218,9 +218,7 @@ pub fn refusal_of(trouble: UpstreamTrouble, silence: Duration) -> Refusal {
         UpstreamTrouble::Untrusted => {
             Refusal::of(Rule::UpstreamTls, "its certificate is for another name, not trusted, or out of date")
         }
-        UpstreamTrouble::Silent => {
-            Refusal::of(Rule::UpstreamTimeout, &format!("{} seconds", silence.as_secs()))
-        }
+        UpstreamTrouble::Silent => Refusal::of(Rule::UpstreamTimeout, &seconds(silence)),
         UpstreamTrouble::Cut => Refusal::plain(Rule::UpstreamClosed),
         UpstreamTrouble::Malformed => Refusal::of(Rule::UpstreamMalformed, "it is no HTTP"),
     }

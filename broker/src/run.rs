@@ -12,7 +12,7 @@ use ipc_proto::broker::{
 };
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use crate::policy::{Policy, Refusal, Rule, Service};
+use crate::policy::{Policy, Refusal, Rule, Service, amount};
 
 /// Messages of a run that may wait for the supervisor before its next request waits too.
 const MOST_WAITING: usize = 32;
@@ -241,16 +241,6 @@ impl Run {
     pub async fn closed(&self) {
         // The sender lives in this very run: it cannot be gone.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
-    }
-}
-
-/// Bytes as the operator writes a limit.
-fn amount(bytes: u64) -> String {
-    const MIB: u64 = KIB * KIB;
-    if bytes > 0 && bytes.is_multiple_of(MIB) {
-        format!("{} MiB", bytes / MIB)
-    } else {
-        format!("{bytes} bytes")
     }
 }
 

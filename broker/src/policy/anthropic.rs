@@ -202,47 +202,27 @@ static DOCUMENT_PARTS: Kinds = Kinds {
 static CITATIONS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
     default: None,
-    common: &[("cited_text", Treat::Text), ("title", Treat::Text), ("file_id", Treat::Dropped)],
+    common: &[
+        ("cited_text", Treat::Text),
+        ("title", Treat::Text),
+        ("file_id", Treat::Dropped),
+        ("document_index", Treat::Number),
+        ("document_title", Treat::Text),
+    ],
     table: &[
-        (
-            "char_location",
-            &[
-                ("document_index", Treat::Number),
-                ("document_title", Treat::Text),
-                ("start_char_index", Treat::Number),
-                ("end_char_index", Treat::Number),
-            ],
-        ),
-        (
-            "page_location",
-            &[
-                ("document_index", Treat::Number),
-                ("document_title", Treat::Text),
-                ("start_page_number", Treat::Number),
-                ("end_page_number", Treat::Number),
-            ],
-        ),
-        (
-            "content_block_location",
-            &[
-                ("document_index", Treat::Number),
-                ("document_title", Treat::Text),
-                ("start_block_index", Treat::Number),
-                ("end_block_index", Treat::Number),
-            ],
-        ),
+        ("char_location", &[("start_char_index", Treat::Number), ("end_char_index", Treat::Number)]),
+        ("page_location", &[("start_page_number", Treat::Number), ("end_page_number", Treat::Number)]),
+        ("content_block_location", &[START_BLOCK, END_BLOCK]),
         (
             "search_result_location",
-            &[
-                ("search_result_index", Treat::Number),
-                ("source", Treat::Text),
-                ("start_block_index", Treat::Number),
-                ("end_block_index", Treat::Number),
-            ],
+            &[("search_result_index", Treat::Number), ("source", Treat::Text), START_BLOCK, END_BLOCK],
         ),
     ],
     also: nothing_else,
 };
+
+const START_BLOCK: Field = ("start_block_index", Treat::Number);
+const END_BLOCK: Field = ("end_block_index", Treat::Number);
 
 /// Tools that the agent runs itself.
 static TOOLS: Kinds = Kinds {

@@ -130,10 +130,14 @@ pub(super) fn check(value: &mut Value, path: &Path<'_>, treat: &'static Treat) -
             let Some(values) = value.as_array_mut() else {
                 return Err(wrong_type(value, path, "a list"));
             };
-            values.iter_mut().enumerate().try_for_each(|(index, value)| match value {
+            values.iter_mut().enumerate().try_for_each(|(index, value)| {
+                let here = path.index(index);
                 // In a list it is an element, and no service says what one of those means.
-                Value::Null => Err(wrong_type(value, &path.index(index), "a value")),
-                _ => check(value, &path.index(index), inner),
+                if *value == Value::Null {
+                    Err(wrong_type(value, &here, "a value"))
+                } else {
+                    check(value, &here, inner)
+                }
             })
         }
         Treat::Code(code) => code(value, path),

@@ -4,6 +4,7 @@
 use http::HeaderMap;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE};
 
+use super::interface::is_anthropic;
 use super::path::printable;
 use super::{Interface, Refusal, Rule};
 
@@ -143,7 +144,7 @@ pub(super) fn headers(interface: Interface, given: &HeaderMap) -> Result<Headers
             headers.forward.insert(HeaderName::from_static(name), value.clone());
         }
     }
-    if interface.is_anthropic() {
+    if is_anthropic(interface) {
         headers.betas = Betas::of(&given)?;
         let kept = headers.betas.kept.join(",");
         if let (false, Ok(value)) = (kept.is_empty(), HeaderValue::from_str(&kept)) {

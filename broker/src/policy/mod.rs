@@ -10,6 +10,7 @@ mod anthropic;
 mod chat;
 mod check;
 mod headers;
+mod interface;
 pub mod json;
 mod models;
 mod path;
@@ -21,59 +22,12 @@ mod route;
 mod tests;
 
 pub use headers::{Betas, Headers, response_headers};
+pub use interface::{INTERFACES, Interface, PREFIX, has, is_anthropic, place};
 pub use json::{Object, Value};
 pub use models::models;
-pub use path::printable;
+pub use path::{amount, printable, seconds};
 pub use refusal::{Refusal, Rule};
 pub use route::route;
-
-/// How an agent asks its model.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Interface {
-    /// Anthropic Messages.
-    Messages,
-    /// How many tokens a request to Messages would have.
-    CountTokens,
-    /// OpenAI Responses.
-    Responses,
-    /// OpenAI Chat Completions, and everything that speaks like it.
-    ChatCompletions,
-}
-
-impl Interface {
-    /// Every interface.
-    pub const ALL: &'static [Interface] =
-        &[Interface::Messages, Interface::CountTokens, Interface::Responses, Interface::ChatCompletions];
-
-    /// The path, as the agent asks for it.
-    #[must_use]
-    pub fn path(self) -> &'static str {
-        match self {
-            Interface::Messages => "/v1/messages",
-            Interface::CountTokens => "/v1/messages/count_tokens",
-            Interface::Responses => "/v1/responses",
-            Interface::ChatCompletions => "/v1/chat/completions",
-        }
-    }
-
-    /// Whether a service has it.
-    #[must_use]
-    pub fn is_of(self, service: Service) -> bool {
-        match service {
-            Service::Anthropic => self.is_anthropic(),
-            Service::OpenAi => !self.is_anthropic(),
-            // Gateways and local servers speak whatever their users ask for; the tables are the same for all.
-            Service::Other => true,
-        }
-    }
-
-    pub(crate) fn is_anthropic(self) -> bool {
-        match self {
-            Interface::Messages | Interface::CountTokens => true,
-            Interface::Responses | Interface::ChatCompletions => false,
-        }
-    }
-}
 
 /// Whose service is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,7 @@
 //! Where in a body something stands, and how that and other things of a stranger are shown.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use super::json::Value;
 
@@ -99,6 +100,26 @@ fn cut(text: &str, most: usize) -> String {
         out.push(if character == ' ' || character.is_ascii_graphic() { character } else { '?' });
     }
     out
+}
+
+/// Bytes as the operator writes a limit.
+#[must_use]
+pub fn amount(bytes: u64) -> String {
+    const KIB: u64 = 1024;
+    let all = |unit: u64| bytes > 0 && bytes.is_multiple_of(unit);
+    if all(KIB * KIB) {
+        format!("{} MiB", bytes / (KIB * KIB))
+    } else if all(KIB) {
+        format!("{} KiB", bytes / KIB)
+    } else {
+        format!("{bytes} bytes")
+    }
+}
+
+/// A time that something may take.
+#[must_use]
+pub fn seconds(time: Duration) -> String {
+    format!("{} seconds", time.as_secs())
 }
 
 /// Printable text inside a JSON string.

@@ -7,6 +7,7 @@
 use http::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, StatusCode};
 
+use super::interface::is_anthropic;
 use super::path::{escaped, printable};
 use super::{Interface, Service};
 
@@ -251,7 +252,7 @@ impl Refusal {
     /// The body of the answer, in the error shape of the interface that was asked, or else of the service.
     #[must_use]
     pub fn body(&self, interface: Option<Interface>, service: Service) -> Vec<u8> {
-        let anthropic = interface.map_or(service == Service::Anthropic, Interface::is_anthropic);
+        let anthropic = interface.map_or(service == Service::Anthropic, is_anthropic);
         let message = escaped(&self.sentence);
         let text = if anthropic {
             let kind = self.anthropic_type();

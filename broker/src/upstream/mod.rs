@@ -24,7 +24,7 @@ use http::header::CONTENT_ENCODING;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::Full;
 use ipc_proto::Upstream;
-use ipc_proto::broker::{Interface, UpstreamTrouble};
+use ipc_proto::broker::UpstreamTrouble;
 use ipc_proto::proxy::Reason;
 use rustls::RootCertStore;
 use tokio::time::timeout;
@@ -35,6 +35,7 @@ use self::pool::Pool;
 use self::redact::Redactor;
 use self::tls::Security;
 use crate::key::Key;
+use crate::policy::Interface;
 
 pub use body::Body;
 pub use dial::{Dialer, Error};

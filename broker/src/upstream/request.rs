@@ -7,10 +7,10 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use ipc_proto::Upstream;
-use ipc_proto::broker::Interface;
 
 use super::Outgoing;
 use crate::key::Key;
+use crate::policy::{self, Interface};
 
 /// The header of Anthropic's key.
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -41,14 +41,9 @@ const NEVER: [HeaderName; 14] = [
 
 /// The path of a request.
 pub(super) fn path(upstream: &Upstream, request: &Outgoing) -> String {
-    let interface = match request.interface {
-        Interface::Messages => "/messages",
-        Interface::CountTokens => "/messages/count_tokens",
-        Interface::Responses => "/responses",
-        Interface::ChatCompletions => "/chat/completions",
-    };
+    let place = policy::place(request.interface);
     let query = if request.keep_beta { "?beta=true" } else { "" };
-    format!("{}{interface}{query}", upstream.prefix())
+    format!("{}{place}{query}", upstream.prefix())
 }
 
 /// The header and value that say who pays.

@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 
 use super::{CAP, MODEL, ask, plain, policy, with};
 use crate::policy::headers::headers;
-use crate::policy::{Headers, Interface, Policy, Service, body};
+use crate::policy::{Headers, INTERFACES, Interface, Policy, Service, body};
 
 use Interface::{ChatCompletions, CountTokens, Messages, Responses};
 
@@ -16,7 +16,7 @@ fn ask_as(interface: Interface, policy: &Policy, request: &Json) -> Json {
 /// MOD-2: whatever the agent names, the operator's model stands in the request.
 #[test]
 fn the_model_is_the_operators() {
-    for interface in Interface::ALL.iter().copied() {
+    for interface in INTERFACES {
         for model in [json!("gpt-9"), json!(null), json!(7), json!({"a": [1]}), json!(["x", "y"]), json!("")]
         {
             assert_eq!(ask(interface, &with(interface, "model", model)).unwrap()["model"], MODEL);

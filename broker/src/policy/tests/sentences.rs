@@ -51,7 +51,7 @@ fn bodies_have_the_services_shape() {
                 let body: Json = serde_json::from_slice(&refusal.body(interface, service)).unwrap();
                 assert_eq!(body["error"]["message"], refusal.sentence.as_str());
                 let anthropic = interface.map_or(service == Service::Anthropic, |interface| {
-                    interface.path().starts_with("/v1/messages")
+                    matches!(interface, Interface::Messages | Interface::CountTokens)
                 });
                 if anthropic {
                     assert_eq!(body["type"], "error");
