@@ -5,7 +5,7 @@
 //! web search and fetch, code execution, the advisor, MCP, tool search (`tool_search_tool_*` runs at the service; claude's own
 //! search is a plain tool), containers, files, threads, compaction, and the results of all these.
 
-use super::check::{self, Field, Kinds, Treat, capped, nothing_else};
+use super::check::{self, Field, Kinds, Treat, capped};
 use super::headers::Betas;
 use super::json::{Object, Value};
 use super::path::Path;
@@ -60,18 +60,12 @@ static MESSAGE: &[Field] = &[
     ("clear_at", Treat::Text),
 ];
 
-static SYSTEM: Kinds = Kinds {
-    rule: Rule::ContentNotAllowed,
-    default: None,
-    common: CACHED,
-    table: &[("text", TEXT)],
-    also: nothing_else,
-};
+static SYSTEM: Kinds =
+    Kinds { rule: Rule::ContentNotAllowed, common: CACHED, table: &[("text", TEXT)], ..Kinds::NONE };
 
 /// What stands in a message.
 static BLOCKS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: CACHED,
     table: &[
         ("text", TEXT),
@@ -102,13 +96,12 @@ static BLOCKS: Kinds = Kinds {
         ("tool_addition", &[("tool", Treat::Tagged(&CHANGED_TOOLS))]),
         ("tool_removal", &[("tool", Treat::Tagged(&CHANGED_TOOLS))]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 /// What a tool may have said.
 static RESULTS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: CACHED,
     table: &[
         ("text", TEXT),
@@ -125,7 +118,7 @@ static RESULTS: Kinds = Kinds {
             ],
         ),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 /// What the agent's own browser shows: addresses are text, which nobody follows.
@@ -134,7 +127,6 @@ static TAB: &[Field] =
 
 static TAB_CHANGES: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: &[("url", Treat::Text)],
     table: &[
         ("tab_opened", &[("tab_id", Treat::Text)]),
@@ -145,7 +137,7 @@ static TAB_CHANGES: Kinds = Kinds {
         ),
         ("download_failed", &[("download_id", Treat::Text), ("error", Treat::Text)]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static TEXT: &[Field] = &[("text", Treat::Text), ("citations", Treat::Each(&Treat::Tagged(&CITATIONS)))];
@@ -172,36 +164,32 @@ static SEARCH_RESULT: &[Field] = &[
 
 static IMAGE_SOURCES: Kinds = Kinds {
     rule: Rule::MediaReference,
-    default: None,
     common: &[("media_type", Treat::Text)],
     table: &[("base64", &[("data", Treat::Code(check::base64))])],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static DOCUMENT_SOURCES: Kinds = Kinds {
     rule: Rule::MediaReference,
-    default: None,
     common: &[("media_type", Treat::Text)],
     table: &[
         ("base64", &[("data", Treat::Code(check::base64))]),
         ("text", &[("data", Treat::Text)]),
         ("content", &[("content", Treat::TextOr(&Treat::Each(&Treat::Tagged(&DOCUMENT_PARTS))))]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static DOCUMENT_PARTS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: CACHED,
     table: &[("text", TEXT), ("image", IMAGE)],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 /// Echoes of what an answer cited: text and places in text. A file's id in one is of no use to anybody.
 static CITATIONS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: &[
         ("cited_text", Treat::Text),
         ("title", Treat::Text),
@@ -218,7 +206,7 @@ static CITATIONS: Kinds = Kinds {
             &[("search_result_index", Treat::Number), ("source", Treat::Text), START_BLOCK, END_BLOCK],
         ),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 const START_BLOCK: Field = ("start_block_index", Treat::Number);
@@ -259,7 +247,7 @@ static TOOLS: Kinds = Kinds {
         ("browser_toolset_20260801", TOOLSET),
         ("memory_20250818", &[]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static SCREEN: &[Field] = &[
@@ -275,37 +263,32 @@ static TOOLSET: &[Field] =
 /// Tools that come or go in the middle of a conversation; those of an MCP server are not among them.
 static CHANGED_TOOLS: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
-    default: None,
-    common: &[],
     table: &[
         ("tool_reference", &[("name", Treat::Text)]),
         ("tool_definition", &[("definition", Treat::Tagged(&TOOLS))]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static TOOL_CHOICES: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
-    default: None,
     common: &[("disable_parallel_tool_use", Treat::Flag)],
     // One that names a tool which is not in the list is the service's to refuse.
     table: &[("auto", &[]), ("any", &[]), ("none", &[]), ("tool", &[("name", Treat::Text)])],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static CALLER: &[Field] = &[("type", Treat::OneOf(Rule::CallersNotAllowed, &["direct"]))];
 
 static THINKING: Kinds = Kinds {
     rule: Rule::UnknownValue,
-    default: None,
-    common: &[],
     table: &[
         ("enabled", &[("budget_tokens", Treat::Rewritten), ("display", Treat::Text)]),
         ("adaptive", &[("display", Treat::Text)]),
         ("between_tools", &[]),
         ("disabled", &[]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static OUTPUT_CONFIG: &[Field] = &[
@@ -323,7 +306,6 @@ static CONTEXT_MANAGEMENT: &[Field] = &[("edits", Treat::Each(&Treat::Tagged(&ED
 /// Edits that leave something out. The one that has the conversation summarised asks the model once more at the service.
 static EDITS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: &[("keep", Treat::OneOfOr(Rule::UnknownValue, &["all"], &AMOUNT))],
     table: &[
         (CLEAR_THINKING, &[]),
@@ -337,7 +319,7 @@ static EDITS: Kinds = Kinds {
             ],
         ),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 const NAMES: Treat = Treat::Each(&Treat::Text);

@@ -4,7 +4,7 @@
 //! What is absent is refused by name. Absent on purpose, since it runs at the service, reaches elsewhere or is kept there:
 //! web search, spoken answers, predictions, files by id, and a gateway's plugins, routing, fallbacks and transforms.
 
-use super::check::{self, Field, Kinds, Treat, capped, nothing_else};
+use super::check::{self, Field, Kinds, Treat, capped};
 use super::json::{Object, Value};
 use super::path::Path;
 use super::{Policy, Refusal, Rule, Service};
@@ -47,13 +47,6 @@ static REQUEST: &[Field] = &[
     ("min_p", Treat::Number),
     ("repetition_penalty", Treat::Number),
     ("top_k", Treat::Number),
-    // Says who asks, buys another speed, or keeps the cache for longer.
-    ("metadata", Treat::Dropped),
-    ("prompt_cache_options", Treat::Dropped),
-    ("prompt_cache_retention", Treat::Dropped),
-    ("safety_identifier", Treat::Dropped),
-    ("service_tier", Treat::Dropped),
-    ("user", Treat::Dropped),
     // Reaches elsewhere.
     ("moderation", Treat::Refused(Rule::FieldNotAllowed)),
     ("web_search_options", Treat::Refused(Rule::FieldNotAllowed)),
@@ -92,7 +85,6 @@ static MESSAGE: &[Field] = &[
 /// As gateways have them.
 static THOUGHTS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: &[
         ("id", Treat::Text),
         ("format", Treat::Text),
@@ -104,7 +96,7 @@ static THOUGHTS: Kinds = Kinds {
         ("reasoning.summary", &[("summary", Treat::Text)]),
         ("reasoning.encrypted", &[("data", Treat::Text)]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 /// Marks for the prompt cache of models behind a gateway.
@@ -113,7 +105,6 @@ static CACHE_CONTROL: &[Field] =
 
 static PARTS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: &[
         ("cache_control", Treat::Object(CACHE_CONTROL)),
         ("prompt_cache_breakpoint", Treat::Object(&[("mode", Treat::Text)])),
@@ -141,12 +132,11 @@ static PARTS: Kinds = Kinds {
             )],
         ),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static TOOLS: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
-    default: None,
     common: &[("cache_control", Treat::Object(CACHE_CONTROL))],
     table: &[
         ("function", &[("function", Treat::Object(FUNCTION))]),
@@ -171,7 +161,7 @@ static TOOLS: Kinds = Kinds {
             )],
         ),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static FUNCTION: &[Field] = &[
@@ -195,7 +185,7 @@ static CALLS: Kinds = Kinds {
         ("function", &[("function", Treat::Object(CALL))]),
         ("custom", &[("custom", Treat::Object(&[("name", Treat::Text), ("input", Treat::Opaque)]))]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static CALL: &[Field] = &[("name", Treat::Text), ("arguments", Treat::Opaque)];
@@ -204,8 +194,6 @@ static TOOL_CHOICE: Treat = Treat::Tagged(&TOOL_CHOICES);
 
 static TOOL_CHOICES: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
-    default: None,
-    common: &[],
     table: &[
         ("function", &[("function", Treat::Object(NAMED))]),
         ("custom", &[("custom", Treat::Object(NAMED))]),
@@ -220,26 +208,22 @@ static TOOL_CHOICES: Kinds = Kinds {
             )],
         ),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static CHOSEN_TOOLS: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
-    default: None,
-    common: &[],
     table: &[
         ("function", &[("function", Treat::Object(NAMED))]),
         ("custom", &[("custom", Treat::Object(NAMED))]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static NAMED: &[Field] = &[("name", Treat::Text)];
 
 static FORMATS: Kinds = Kinds {
     rule: Rule::UnknownValue,
-    default: None,
-    common: &[],
     table: &[
         ("text", &[]),
         ("json_object", &[]),
@@ -256,7 +240,7 @@ static FORMATS: Kinds = Kinds {
             )],
         ),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 /// An image: in an object as the interface has it, or bare as some local servers take it.
@@ -272,7 +256,7 @@ fn image_url(value: &mut Value, path: &Path<'_>) -> Result<(), Refusal> {
 
 /// A question that is answered.
 pub(super) fn chat_completions(body: &mut Object, policy: &Policy) -> Result<(), Refusal> {
-    check::object(body, &Path::ROOT, &[REQUEST])?;
+    check::object(body, &Path::ROOT, &[REQUEST, check::OPENAI_DROPPED])?;
     cap(body, policy)?;
     // One answer is what a request has unless it says otherwise, and some servers do not know the field.
     if body.get("n").is_some() {

@@ -62,10 +62,27 @@ pub(super) struct Kinds {
     pub(super) also: fn(&str, &Object, &Path<'_>) -> Result<(), Refusal>,
 }
 
-/// For [`Kinds`] that a table says everything of.
-pub(super) fn nothing_else(_: &str, _: &Object, _: &Path<'_>) -> Result<(), Refusal> {
-    Ok(())
+impl Kinds {
+    /// What most do without: `..Kinds::NONE`.
+    pub(super) const NONE: Kinds = Kinds {
+        rule: Rule::UnknownValue,
+        default: None,
+        common: &[],
+        table: &[],
+        // A table says everything of them.
+        also: |_, _, _| Ok(()),
+    };
 }
+
+/// Fields that both interfaces of OpenAI have and that say who asks, buy another speed, or keep the cache for longer.
+pub(super) static OPENAI_DROPPED: &[Field] = &[
+    ("metadata", Treat::Dropped),
+    ("prompt_cache_options", Treat::Dropped),
+    ("prompt_cache_retention", Treat::Dropped),
+    ("safety_identifier", Treat::Dropped),
+    ("service_tier", Treat::Dropped),
+    ("user", Treat::Dropped),
+];
 
 /// Holds an object against the tables of its fields.
 pub(super) fn object(

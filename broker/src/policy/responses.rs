@@ -4,7 +4,7 @@
 //! web and file search, code interpreter, image generation, hosted MCP, programmatic tool calling, containers, conversations,
 //! previous responses, prompt templates, background mode, compaction, and the items of all these.
 
-use super::check::{self, Field, Kinds, Treat, capped, nothing_else};
+use super::check::{self, Field, Kinds, Treat, capped};
 use super::json::{Object, Value};
 use super::path::Path;
 use super::{Policy, Refusal, Rule};
@@ -31,15 +31,9 @@ static REQUEST: &[Field] = &[
     ("top_logprobs", Treat::Number),
     ("truncation", Treat::OneOf(Rule::UnknownValue, &["auto", "disabled"])),
     ("prompt_cache_key", Treat::Text),
-    // Says who asks, buys another speed, keeps the cache for longer, or counts calls of tools that are refused anyway.
+    // Says who asks, or counts calls of tools that are refused anyway.
     ("client_metadata", Treat::Dropped),
     ("max_tool_calls", Treat::Dropped),
-    ("metadata", Treat::Dropped),
-    ("prompt_cache_options", Treat::Dropped),
-    ("prompt_cache_retention", Treat::Dropped),
-    ("safety_identifier", Treat::Dropped),
-    ("service_tier", Treat::Dropped),
-    ("user", Treat::Dropped),
     // Is kept at the service, or reaches elsewhere.
     ("background", Treat::Refused(Rule::StateNotAllowed)),
     ("conversation", Treat::Refused(Rule::StateNotAllowed)),
@@ -63,8 +57,6 @@ static REASONING: &[Field] = &[
 
 static FORMATS: Kinds = Kinds {
     rule: Rule::UnknownValue,
-    default: None,
-    common: &[],
     table: &[
         ("text", &[]),
         ("json_object", &[]),
@@ -78,7 +70,7 @@ static FORMATS: Kinds = Kinds {
             ],
         ),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 /// What a tool of the agent's own did: no text alone, and no reference in it.
@@ -88,7 +80,6 @@ const AS_TEXT: Treat = Treat::Code(check::no_reference);
 /// (see [`said`]).
 static ITEMS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: &[("id", Treat::Dropped), ("status", Treat::Text), ("caller", Treat::Object(CALLER))],
     table: &[
         (
@@ -178,6 +169,7 @@ static ITEMS: Kinds = Kinds {
         ),
     ],
     also: said,
+    ..Kinds::NONE
 };
 
 static OUTPUT: &[Field] = &[
@@ -190,7 +182,6 @@ static SAFETY_CHECK: &[Field] = &[("id", Treat::Text), ("code", Treat::Text), ("
 
 static CONTENT: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: &[("prompt_cache_breakpoint", Treat::Object(&[("mode", Treat::Text)]))],
     table: &[
         ("input_text", &[("text", Treat::Text)]),
@@ -223,25 +214,21 @@ static CONTENT: Kinds = Kinds {
             ],
         ),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static SCREENSHOTS: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
-    common: &[],
     table: &[(
         "computer_screenshot",
         &[("image_url", Treat::Code(check::inline_image)), ("file_id", Treat::Refused(Rule::MediaReference))],
     )],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 /// What an answer cited: text. Those that name a file come from tools that are refused.
 static ANNOTATIONS: Kinds = Kinds {
     rule: Rule::MediaReference,
-    default: None,
-    common: &[],
     table: &[(
         "url_citation",
         &[
@@ -251,21 +238,19 @@ static ANNOTATIONS: Kinds = Kinds {
             ("end_index", Treat::Number),
         ],
     )],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static REASONING_TEXT: Kinds = Kinds {
     rule: Rule::ContentNotAllowed,
-    default: None,
     common: &[("text", Treat::Text)],
     table: &[("summary_text", &[]), ("reasoning_text", &[]), ("text", &[])],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 /// Tools that the agent runs itself; in a namespace, and in the items that bring tools, the same ones.
 static TOOLS: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
-    default: None,
     common: &[
         ("allowed_callers", Treat::Each(&Treat::OneOf(Rule::CallersNotAllowed, &["direct"]))),
         ("description", Treat::Text),
@@ -298,6 +283,7 @@ static TOOLS: Kinds = Kinds {
         ("tool_search", &[("execution", CLIENT), ("parameters", Treat::Opaque)]),
     ],
     also: at_the_agent,
+    ..Kinds::NONE
 };
 
 static CUSTOM_FORMAT: &[Field] = &[
@@ -310,11 +296,9 @@ static SKILL: &[Field] = &[("name", Treat::Text), ("description", Treat::Text), 
 
 static ENVIRONMENTS: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
-    default: None,
-    common: &[],
     // Skills of a local shell are names and paths on the agent's side.
     table: &[("local", &[("skills", Treat::Each(&Treat::Object(SKILL)))])],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 const CLIENT: Treat = Treat::OneOf(Rule::ToolNotAllowed, &["client"]);
@@ -325,8 +309,6 @@ static TOOL_CHOICE: Treat = Treat::Tagged(&TOOL_CHOICES);
 
 static TOOL_CHOICES: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
-    default: None,
-    common: &[],
     table: &[
         ("function", NAMED),
         ("custom", NAMED),
@@ -338,13 +320,11 @@ static TOOL_CHOICES: Kinds = Kinds {
         ("computer_use_preview", &[]),
         ("allowed_tools", &[("mode", Treat::Text), ("tools", Treat::Each(&Treat::Tagged(&CHOSEN_TOOLS)))]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static CHOSEN_TOOLS: Kinds = Kinds {
     rule: Rule::ToolNotAllowed,
-    default: None,
-    common: &[],
     table: &[
         ("function", NAMED),
         ("custom", NAMED),
@@ -356,7 +336,7 @@ static CHOSEN_TOOLS: Kinds = Kinds {
         ("computer_use_preview", &[]),
         ("tool_search", &[]),
     ],
-    also: nothing_else,
+    ..Kinds::NONE
 };
 
 static NAMED: &[Field] = &[("name", Treat::Text), ("namespace", Treat::Text)];
@@ -413,7 +393,7 @@ fn at_the_agent(kind: &str, tool: &Object, path: &Path<'_>) -> Result<(), Refusa
 
 /// A question that is answered.
 pub(super) fn responses(body: &mut Object, policy: &Policy) -> Result<(), Refusal> {
-    check::object(body, &Path::ROOT, &[REQUEST])?;
+    check::object(body, &Path::ROOT, &[REQUEST, check::OPENAI_DROPPED])?;
     let most =
         capped(body, "max_output_tokens", &Path::ROOT, policy.output_tokens)?.unwrap_or(policy.output_tokens);
     body.set("max_output_tokens", Value::Unsigned(most));
