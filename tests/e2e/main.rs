@@ -7,6 +7,7 @@ mod attacks;
 mod credentials;
 mod directories;
 mod doctor;
+mod echo;
 mod egress;
 mod environment;
 mod exit;
@@ -24,6 +25,7 @@ mod programs;
 mod protected;
 mod race;
 mod record;
+mod refused_agents;
 mod streams;
 
 /// No options.

@@ -10,6 +10,8 @@
 //! | `[[slow]]` | a tenth of a second between two events |
 //! | `[[text:WORDS]]` | these words, and no tool |
 //! | `[[run:COMMAND]]` | the tool runs this command instead |
+//! | `[[tool:NAME]]` | this tool is called, not the one that runs commands |
+//! | `[[echo]]` | the key that came with the request stands in the answer: in its head, and twice in its body |
 //! | `[[once:N]]` | the error of that status, once for each text: the next attempt gets the usual answer |
 
 use std::collections::HashSet;
@@ -43,6 +45,8 @@ pub(super) struct Directives {
     pub(super) cut: bool,
     pub(super) hang: Option<Hang>,
     pub(super) slow: bool,
+    pub(super) echo: bool,
+    tool: Option<String>,
     text: Option<String>,
     command: Option<String>,
 }
@@ -65,6 +69,8 @@ impl Directives {
                 ("hang", "head") => found.hang = Some(Hang::AfterHead),
                 ("hang", "middle") => found.hang = Some(Hang::InTheMiddle),
                 ("slow", "") => found.slow = true,
+                ("echo", "") => found.echo = true,
+                ("tool", name) => found.tool = Some(name.to_owned()),
                 ("text", words) => found.text = Some(words.to_owned()),
                 ("run", command) => found.command = Some(command.to_owned()),
                 // Brackets that mean nothing to us: the text of an agent's own instructions.
@@ -121,8 +127,14 @@ pub(super) fn decide(directives: &Directives, has_result: bool, offered: &[Tool]
     }
     let command = directives.command.as_deref().unwrap_or(COMMAND);
     let shell = || ["bash", "-c", command].map(str::to_owned).to_vec();
-    let by_name = RUNNERS.iter().find_map(|name| offered.iter().find(|tool| tool.name == *name));
-    let tool = by_name.or_else(|| offered.iter().find(|tool| tool.kind == ToolKind::LocalShell));
+    let named = |name: &str| offered.iter().find(|tool| tool.name == name);
+    let tool = match &directives.tool {
+        Some(name) => named(name),
+        None => RUNNERS
+            .iter()
+            .find_map(|name| named(name))
+            .or_else(|| offered.iter().find(|tool| tool.kind == ToolKind::LocalShell)),
+    };
     let Some(tool) = tool else { return Reply::Text(NO_TOOL.to_owned()) };
     let arguments = match tool.kind {
         ToolKind::LocalShell => Arguments::Command(shell()),

@@ -16,6 +16,8 @@ use crate::internet::{Raw, server_config};
 
 /// Between two events of a slow answer.
 const SLOW: Duration = Duration::from_millis(100);
+/// The field of an answer that shows the key.
+const ECHO: &str = "echo";
 /// A client that is silent for longer is given up.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -45,11 +47,19 @@ pub(super) struct Fault {
     pub(super) message: String,
     /// Which field, where the interface says so.
     pub(super) param: Option<String>,
+    /// The key is to stand in it.
+    echo: bool,
 }
 
 impl Fault {
     pub(super) fn invalid(message: impl Into<String>) -> Fault {
-        Fault { status: 400, kind: "invalid_request_error", message: message.into(), param: None }
+        Fault {
+            status: 400,
+            kind: "invalid_request_error",
+            message: message.into(),
+            param: None,
+            echo: false,
+        }
     }
 
     pub(super) fn field(name: &str, message: impl Into<String>) -> Fault {
@@ -57,7 +67,7 @@ impl Fault {
     }
 
     pub(super) fn new(status: u16, kind: &'static str, message: impl Into<String>) -> Fault {
-        Fault { status, kind, message: message.into(), param: None }
+        Fault { status, kind, message: message.into(), param: None, echo: false }
     }
 }
 
@@ -105,7 +115,7 @@ fn connection<S: Read + Write>(
         });
         let answer = answer(shared, &request);
         shared.note(number, |r| r.status = answer.status);
-        let sent = send(stream, &request, &answer);
+        let sent = send(stream, &request, &answer, given_key(shared, &request).unwrap_or_default());
         let end = if sent.is_ok() { End::Answered } else { End::ClientGone };
         shared.note(number, |r| r.end = end);
         if !sent? || request.fault.is_some() {
@@ -126,7 +136,40 @@ fn answer(shared: &Shared, request: &Request) -> Answer {
         Err(fault) => Err(fault),
     };
     let as_anthropic = shared.kind == Kind::Anthropic || request.target().starts_with("/v1/messages");
-    result.unwrap_or_else(|fault| Answer::json(fault.status, error_body(as_anthropic, &fault)))
+    let mut answer = result.unwrap_or_else(|fault| {
+        let mut answer = Answer::json(fault.status, error_body(as_anthropic, &fault));
+        answer.directives.echo = fault.echo;
+        answer
+    });
+    if answer.directives.echo {
+        show(&mut answer.content, given_key(shared, request).unwrap_or_default());
+    }
+    answer
+}
+
+/// Puts the key into an answer, twice, as services do that are generous with what they were sent.
+fn show(content: &mut Content, key: &str) {
+    match content {
+        Content::Whole(body) => {
+            // Where a service that does not like a key says which it was.
+            if let Some(message) = body["error"]["message"].as_str() {
+                body["error"]["message"] = json!(format!("{message}: {key}"));
+            }
+            body[ECHO] = json!([key, key]);
+        }
+        Content::Stream(events) => {
+            let data = json!({ "type": "ping", ECHO: [key, key] });
+            events.insert(events.len() / 2, event(Some("ping"), &data));
+        }
+    }
+}
+
+/// The key of a request, in whichever header this service takes it.
+fn given_key<'a>(shared: &Shared, request: &'a Request) -> Option<&'a str> {
+    let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
+    // The services take either; OpenAI's only the second.
+    let own = request.header("x-api-key").filter(|_| shared.kind != Kind::OpenAi);
+    own.or(bearer)
 }
 
 fn error_body(as_anthropic: bool, fault: &Fault) -> Value {
@@ -167,10 +210,7 @@ fn interface(shared: &Shared, request: &Request) -> Result<Interface, Fault> {
 
 fn authorized(shared: &Shared, request: &Request) -> Result<(), Fault> {
     let Some(wanted) = &shared.key else { return Ok(()) };
-    let bearer = request.header("authorization").and_then(|value| value.strip_prefix("Bearer "));
-    // The services take either; OpenAI's only the second.
-    let own = request.header("x-api-key").filter(|_| shared.kind != Kind::OpenAi);
-    match own.or(bearer) {
+    match given_key(shared, request) {
         Some(given) if given == wanted => Ok(()),
         Some(_) => Err(Fault::new(401, "authentication_error", "invalid x-api-key")),
         None => Err(Fault::new(401, "authentication_error", "an API key is required")),
@@ -192,8 +232,15 @@ fn body(request: &Request) -> Result<Value, Fault> {
 }
 
 /// True: sent as meant, and the next request may come.
-fn send<S: Read + Write>(stream: &mut BufReader<S>, request: &Request, answer: &Answer) -> io::Result<bool> {
+fn send<S: Read + Write>(
+    stream: &mut BufReader<S>,
+    request: &Request,
+    answer: &Answer,
+    key: &str,
+) -> io::Result<bool> {
     let directives = &answer.directives;
+    // What is shown of the key comes in two parts, whose border is in the middle of it.
+    let shown = directives.echo.then_some(key);
     if directives.hang == Some(Hang::BeforeHead) {
         return wait_for_the_end(stream);
     }
@@ -202,8 +249,8 @@ fn send<S: Read + Write>(stream: &mut BufReader<S>, request: &Request, answer: &
         ("openai-organization", "organisation-of-the-operator"),
         ("anthropic-organization-id", "organisation-of-the-operator"),
         ("alt-svc", "h3=\":443\"; ma=86400"),
-        ("request-id", "req_011test"),
-        ("x-request-id", "req_011test"),
+        ("request-id", shown.unwrap_or("req_011test")),
+        ("x-request-id", shown.unwrap_or("req_011test")),
         ("cache-control", "no-cache"),
     ];
     if answer.status == 429 {
@@ -220,8 +267,11 @@ fn send<S: Read + Write>(stream: &mut BufReader<S>, request: &Request, answer: &
             if request.method() != "HEAD" && directives.hang.is_none() {
                 packet.extend(body.get(..half).unwrap_or_default());
             }
-            stream.get_mut().write_all(&packet)?;
-            stream.get_mut().flush()?;
+            for part in in_two(&packet, shown) {
+                stream.get_mut().write_all(part)?;
+                stream.get_mut().flush()?;
+                thread::sleep(if shown.is_some() { SLOW } else { Duration::ZERO });
+            }
             if directives.hang.is_some() {
                 return wait_for_the_end(stream);
             }
@@ -239,7 +289,10 @@ fn send<S: Read + Write>(stream: &mut BufReader<S>, request: &Request, answer: &
             let half = directives.cut || directives.hang.is_some();
             let count = if half { events.len() / 2 } else { events.len() };
             for event in events.iter().take(count) {
-                http::chunk(stream.get_mut(), event.as_bytes())?;
+                for part in in_two(event.as_bytes(), shown) {
+                    http::chunk(stream.get_mut(), part)?;
+                    thread::sleep(if shown.is_some() { SLOW } else { Duration::ZERO });
+                }
                 if directives.slow {
                     thread::sleep(SLOW);
                 }
@@ -253,6 +306,20 @@ fn send<S: Read + Write>(stream: &mut BufReader<S>, request: &Request, answer: &
             http::chunk(stream.get_mut(), b"")?;
             Ok(true)
         }
+    }
+}
+
+/// These bytes in two parts, the border in the middle of the last text of this kind; else in one.
+fn in_two<'a>(bytes: &'a [u8], shown: Option<&str>) -> Vec<&'a [u8]> {
+    let at = shown
+        .filter(|key| !key.is_empty())
+        .and_then(|key| Some((bytes.windows(key.len()).rposition(|w| w == key.as_bytes())?, key)));
+    match at {
+        Some((at, key)) => {
+            let (first, second) = bytes.split_at(at + key.len() / 2);
+            vec![first, second]
+        }
+        None => vec![bytes],
     }
 }
 
@@ -283,18 +350,13 @@ pub(super) fn known_fields(
 
 /// An answer that a directive orders instead of the usual one.
 pub(super) fn ordered_status(directives: &Directives) -> Result<(), Fault> {
-    match directives.status {
-        None => Ok(()),
-        Some(401) => Err(Fault::new(401, "authentication_error", "invalid x-api-key")),
-        Some(429) => Err(Fault::new(
-            429,
-            "rate_limit_error",
-            "This request would exceed the organisation's rate limit.",
-        )),
-        Some(status @ 400..=499) => {
-            Err(Fault::new(status, "invalid_request_error", "The task ordered this error."))
-        }
-        Some(529) => Err(Fault::new(529, "overloaded_error", "Overloaded")),
-        Some(status) => Err(Fault::new(status, "api_error", "Internal server error")),
-    }
+    let Some(status) = directives.status else { return Ok(()) };
+    let (kind, message) = match status {
+        401 => ("authentication_error", "invalid x-api-key"),
+        429 => ("rate_limit_error", "This request would exceed the organisation's rate limit."),
+        400..=499 => ("invalid_request_error", "The task ordered this error."),
+        529 => ("overloaded_error", "Overloaded"),
+        _ => ("api_error", "Internal server error"),
+    };
+    Err(Fault { echo: directives.echo, ..Fault::new(status, kind, message) })
 }

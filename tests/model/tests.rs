@@ -188,6 +188,37 @@ fn the_script_is_followed() {
     assert!(started.elapsed() > Duration::from_millis(500));
 }
 
+/// MOD-11: a service that shows the key does so in head and body, whatever the answer is: without that, a test that does not
+/// find it proves nothing.
+#[test]
+fn the_key_is_shown_where_that_is_ordered() {
+    let service = plain(true);
+    for (path, head, field) in
+        [("/v1/messages", ANTHROPIC_HEAD, "messages"), ("/v1/responses", OPENAI_HEAD, "input")]
+    {
+        for (order, streamed, wanted) in
+            [("[[echo]]", false, "200"), ("[[echo]]", true, "200"), ("[[echo]][[status:401]]", false, "401")]
+        {
+            let words = json!([{ "role": "user", "content": order }]);
+            let mut body = json!({ "model": "m", "stream": streamed, field: words });
+            if field == "messages" {
+                body["max_tokens"] = json!(10);
+            }
+            let answer = say(&service, &post(path, head, &body));
+            assert_eq!(status(&answer), wanted, "{answer}");
+            let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+            assert!(head.contains("x-request-id: sk-test"), "{answer}");
+            // A stream has it once whole and once in two chunks; an error in its sentence too.
+            let whole = match (streamed, wanted) {
+                (true, _) => 1,
+                (false, "200") => 2,
+                (false, _) => 3,
+            };
+            assert_eq!(body.matches(KEY).count(), whole, "{answer}");
+        }
+    }
+}
+
 /// The whole record of a request, over TLS and in the network of the box; a kept connection is seen to be kept.
 #[test]
 fn what_reaches_a_service_is_recorded_whole() {

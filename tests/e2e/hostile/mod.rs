@@ -22,8 +22,9 @@ use crate::model::{COMPATIBLE, KEY, client, options, person_with_key, post};
 
 /// What a hostile request would reach for: nothing that a service gets may hold it.
 const EVIL: &str = "evil.example.com";
-/// What a rule answers (MOD-10): never 401 or 429, which agents try again.
-const STATUSES: [u64; 12] = [400, 403, 404, 405, 408, 411, 413, 415, 426, 431, 501, 505];
+/// What a rule answers (MOD-10), and nothing else: never 401 or 429, which agents try again, nor 403, which they take for a
+/// key that is wrong.
+const STATUSES: [u64; 8] = [400, 404, 405, 408, 411, 415, 426, 431];
 /// A good request stands after so many hostile ones: the run goes on.
 const EVERY: usize = 25;
 
