@@ -18,10 +18,12 @@ use tests::person::{Outcome, Person, Who};
 use tests::processes::{self, Process};
 
 /// All that a start consists of; the agent is a copy of sleep(1).
-const TARGETS: [&str; 7] =
-    ["anet", "anet-supervisor", "anet-launcher", "anet-proxy", "anet-init", "bwrap", "agent"];
+const TARGETS: [&str; 8] =
+    ["anet", "anet-supervisor", "anet-launcher", "anet-proxy", "anet-broker", "anet-init", "bwrap", "agent"];
 /// anet's own processes that one can stop while another one dies.
-const OURS: [&str; 4] = ["anet", "anet-supervisor", "anet-launcher", "anet-proxy"];
+const OURS: [&str; 5] = ["anet", "anet-supervisor", "anet-launcher", "anet-proxy", "anet-broker"];
+/// A run with a broker; nothing is at its service, and nobody asks.
+const MODEL: [&str; 6] = ["--agent", "custom", "--api-base", "http://127.0.0.1:9", "--model", "m"];
 /// The time in which everything has to be gone.
 const GONE: Duration = Duration::from_secs(5);
 /// Longer than a start takes on this machine, probe included.
@@ -79,7 +81,16 @@ impl Stage {
             let m = fs::metadata(path).expect("a program");
             programs.insert((m.dev(), m.ino()), name.to_owned());
         };
-        for name in ["anet", "anet-supervisor", "anet-launcher", "anet-proxy", "anet-init", "anet-terminal"] {
+        let ours = [
+            "anet",
+            "anet-supervisor",
+            "anet-launcher",
+            "anet-proxy",
+            "anet-broker",
+            "anet-init",
+            "anet-terminal",
+        ];
+        for name in ours {
             add(&copy.dir().join(name), name);
         }
         add(&bwrap, "bwrap");
@@ -89,14 +100,15 @@ impl Stage {
     }
 
     fn start(&self) -> Child {
-        let options = ["--work", &self.work, "--allow", "pkg.example.com", "--quiet"];
+        let options =
+            ["--work", &self.work, "--allow", "pkg.example.com", "--quiet"].into_iter().chain(MODEL);
         let call = self.person.run(options, [self.agent.as_str(), "3600"]);
         self.net.inside(|| call.spawn())
     }
 
     /// A whole run, undisturbed: killed ones must not keep the next one from starting.
     fn one(&self) -> Outcome {
-        let options = ["--work", &self.work, "--allow", "pkg.example.com"];
+        let options = ["--work", &self.work, "--allow", "pkg.example.com"].into_iter().chain(MODEL);
         self.person.run(options, [self.agent.as_str(), "0"]).within(&self.net).output()
     }
 
@@ -302,7 +314,7 @@ fn a_stubborn_agent_ends_with_any_process_of_anet() {
         );
         let mut survivors = Vec::new();
         for target in OURS {
-            let options = ["--work", &stage.work, "--allow", "pkg.example.com"];
+            let options = ["--work", &stage.work, "--allow", "pkg.example.com"].into_iter().chain(MODEL);
             let call = stage.person.sh(options, &script);
             let mut child = stage.net.inside(|| call.spawn());
             stage.wait_up();
