@@ -122,7 +122,11 @@ impl Locked<'_> {
         for name in self.names().map_err(trouble)? {
             let Some(directory) = self.run_directory(&name) else { continue };
             let entries = placeholder::read(&directory).map_err(trouble)?;
-            let lock = lock_file(&directory, LOCK).map_err(trouble)?;
+            let lock = match lock_file(&directory, LOCK) {
+                // Its launcher has removed it since it was opened: runs end without the root's lock.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                lock => lock.map_err(trouble)?,
+            };
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {
                     left_by_the_dead.push(entries);
@@ -242,6 +246,35 @@ mod tests {
 
     fn run(number: u8) -> RunId {
         RunId::new(1, [0, 0, 0, number])
+    }
+
+    /// FS-5: a run that ends while another one looks for neighbours keeps it from nothing.
+    #[test]
+    fn runs_that_end_meanwhile_are_no_trouble() {
+        const ROUNDS: u8 = 25;
+        const RUNS: u8 = 150;
+        let place = tempfile::tempdir().unwrap();
+        let base = place.path().canonicalize().unwrap().join("runs");
+        let (ending, looking) = (Root::open(&base).unwrap(), Root::open(&base).unwrap());
+        for round in 0..ROUNDS {
+            let locked = ending.lock().unwrap();
+            let make = |number| locked.create(RunId::new(1, [0, 0, round, number]), &[]).unwrap();
+            let live: Vec<RunDirectory> = (0..RUNS).map(make).collect();
+            drop(locked);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    for directory in live {
+                        // Whoever took it for a dead one's meanwhile removes it.
+                        let _ = directory.remove(&ending);
+                    }
+                });
+                for _ in 0..4 {
+                    for directory in looking.lock().unwrap().neighbours().unwrap().stale {
+                        let _ = directory.remove(&looking);
+                    }
+                }
+            });
+        }
     }
 
     /// FS-2, FS-5: private directories with a lock; what a dead launcher left is found and removed, what lives is not.
