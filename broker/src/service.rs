@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ipc_proto::broker::{Answered, FromBroker, KeyState, ToBroker};
+use ipc_proto::line::passed_listener;
 use ipc_proto::{Channel, ChannelError, Line, Received, RunId};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -170,7 +171,7 @@ impl Broker {
         match &message {
             ToBroker::Open { run, policy, limits, debits } => {
                 self.is_free(*run).map_err(unexpected)?;
-                let listener = listener(descriptors).map_err(Error::Listener)?;
+                let listener = passed_listener(descriptors).map_err(Error::Listener)?;
                 let state = Rc::new(Run::new(*run, self.service.whose, policy, *limits, *debits));
                 self.runs.insert(*run, State::Open(Rc::clone(&state)));
                 self.tell(FromBroker::Opened { run: *run }).await;
@@ -214,18 +215,6 @@ impl Broker {
         // The other end of the outbox lives as long as this.
         let _ = self.outbox.send((message, None)).await;
     }
-}
-
-fn listener(descriptors: Vec<OwnedFd>) -> io::Result<TcpListener> {
-    let descriptor = descriptors.into_iter().next().ok_or(io::ErrorKind::InvalidInput)?;
-    if !rustix::net::sockopt::socket_acceptconn(&descriptor)? {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let listener = std::net::TcpListener::from(descriptor);
-    listener.set_nonblocking(true)?;
-    // Refuses what is no socket of TCP, such as a listener of AF_UNIX.
-    listener.local_addr()?;
-    TcpListener::from_std(listener)
 }
 
 fn task(descriptors: Vec<OwnedFd>) -> Result<String, Error> {

@@ -1,10 +1,10 @@
 //! A channel for a runtime to wait on.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use tokio::io::Interest;
-use tokio::net::UnixDatagram;
+use tokio::net::{TcpListener, UnixDatagram};
 
 use crate::channel::{Channel, ChannelError, Message, Received};
 
@@ -71,6 +71,22 @@ impl<Out: Message, In: Message> Line<Out, In> {
             }
         }
     }
+}
+
+/// A run's listener, out of the descriptors that came with a message: one of TCP, and one that listens.
+///
+/// # Errors
+/// When it is anything else.
+pub fn passed_listener(descriptors: Vec<OwnedFd>) -> io::Result<TcpListener> {
+    let descriptor = descriptors.into_iter().next().ok_or(io::ErrorKind::InvalidInput)?;
+    if !rustix::net::sockopt::socket_acceptconn(&descriptor)? {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let listener = std::net::TcpListener::from(descriptor);
+    listener.set_nonblocking(true)?;
+    // Refuses what is no socket of TCP, such as a listener of AF_UNIX.
+    listener.local_addr()?;
+    TcpListener::from_std(listener)
 }
 
 fn waiting<Direction: Message>(source: io::Error) -> ChannelError {

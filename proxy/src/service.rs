@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ipc_proto::line::Line;
+use ipc_proto::line::{Line, passed_listener};
 use ipc_proto::proxy::{FromProxy, MAX_HOSTS, MAX_HOSTS_A_MESSAGE, ToProxy, TunnelTotals};
 use ipc_proto::{Channel, ChannelError, HostName, Received, RunId};
 use tokio::net::TcpListener;
@@ -160,7 +160,7 @@ impl<R: Reach + 'static> Service<R> {
                 if list.len() != usize::from(*hosts) {
                     return Err(unexpected("its list is not whole"));
                 }
-                let listener = listener(descriptors).map_err(Error::Listener)?;
+                let listener = passed_listener(descriptors).map_err(Error::Listener)?;
                 let state = Rc::new(Run::new(*run, list, *limits, *debits, self.outbox.clone()));
                 self.runs.insert(*run, State::Open(Rc::clone(&state)));
                 self.tell(FromProxy::Opened { run: *run }).await;
@@ -215,16 +215,6 @@ impl<R: Reach + 'static> Service<R> {
 
 fn fits(list: &[HostName], more: &[HostName]) -> bool {
     more.len() <= MAX_HOSTS_A_MESSAGE && list.len() + more.len() <= MAX_HOSTS
-}
-
-fn listener(descriptors: Vec<OwnedFd>) -> io::Result<TcpListener> {
-    let descriptor = descriptors.into_iter().next().ok_or(io::ErrorKind::InvalidInput)?;
-    if !rustix::net::sockopt::socket_acceptconn(&descriptor)? {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let listener = std::net::TcpListener::from(descriptor);
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
 }
 
 /// Serves a run's connections until it is told to end, and reports that everything of it has ended.

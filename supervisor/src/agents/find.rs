@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use ipc_proto::Code;
 
-use super::{command_name, hermes, native, openclaw, unsupported};
+use super::{hermes, native, openclaw, unsupported};
 use crate::config::Agent;
 use crate::error::Trouble;
 
@@ -110,9 +110,7 @@ pub fn find(agent: Agent, search: &Search<'_>) -> Result<Installed, Trouble> {
 
 fn find_in(agent: Agent, looked: &[PathBuf], search: &Search<'_>) -> Result<Installed, Trouble> {
     let mut first: Option<(PathBuf, Why)> = None;
-    for candidate in
-        looked.iter().map(|place| place.join(command_name(agent))).filter(|file| is_program(file))
-    {
+    for candidate in looked.iter().map(|place| place.join(agent.as_str())).filter(|file| is_program(file)) {
         match examine(agent, &candidate, search) {
             Ok(installed) => return Ok(installed),
             Err(why) => first = first.or(Some((candidate, why))),
@@ -246,7 +244,7 @@ fn refuse_open(path: &Path) -> Result<(), Why> {
 // ---- the sentence ----------------------------------------------------------------------------------------------
 
 fn missing(agent: Agent, looked: &[PathBuf], first: Option<(PathBuf, Why)>) -> Trouble {
-    let name = command_name(agent);
+    let name = agent.as_str();
     if let Some((candidate, why)) = first {
         return Trouble::new(Code::AgentMissing, format!("{name}: {} {why}", candidate.display()));
     }

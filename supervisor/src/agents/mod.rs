@@ -98,15 +98,6 @@ pub enum Stdin {
     Nothing,
 }
 
-/// Whether the task goes in on standard input. Otherwise [`start`] needs it.
-#[must_use]
-pub fn takes_task_on_stdin(agent: Agent) -> bool {
-    match agent {
-        Agent::Claude | Agent::Codex | Agent::Opencode | Agent::Openclaw => true,
-        Agent::Hermes | Agent::Cursor | Agent::Custom => false,
-    }
-}
-
 /// The variables of an agent, beyond those that every run has. `ANET_MODEL_URL` is the guard's to set.
 #[must_use]
 pub fn environment(agent: Agent, setup: &Setup<'_>) -> Vec<(String, String)> {
@@ -137,12 +128,12 @@ pub fn home_files(agent: Agent, setup: &Setup<'_>) -> Vec<HomeFile> {
 ///
 /// # Errors
 /// [`Code::BadOption`]: a task that this agent takes as an argument only, and that cannot be one.
-pub fn start(installed: &Installed, setup: &Setup<'_>, task: Option<&[u8]>) -> Result<Start, Trouble> {
+pub fn start(installed: &Installed, setup: &Setup<'_>, task: &[u8]) -> Result<Start, Trouble> {
     match installed.agent {
         Agent::Claude => claude::start(installed, setup),
         Agent::Codex => codex::start(installed, setup),
         Agent::Opencode => opencode::start(installed, setup),
-        Agent::Hermes => hermes::start(installed, task.unwrap_or_default()),
+        Agent::Hermes => hermes::start(installed, task),
         Agent::Openclaw => openclaw::start(installed, setup),
         Agent::Cursor | Agent::Custom => Err(unsupported(installed.agent)),
     }
@@ -160,20 +151,6 @@ pub fn invocation(installed: &Installed) -> Result<Vec<CString>, Trouble> {
             let first = installed.runtime.as_ref().unwrap_or(&installed.program);
             [Some(first), script].into_iter().flatten().map(word).collect()
         }
-    }
-}
-
-/// The command that an agent is installed as.
-#[must_use]
-pub fn command_name(agent: Agent) -> &'static str {
-    match agent {
-        Agent::Claude => "claude",
-        Agent::Codex => "codex",
-        Agent::Opencode => "opencode",
-        Agent::Hermes => "hermes",
-        Agent::Openclaw => "openclaw",
-        Agent::Cursor => "cursor-agent",
-        Agent::Custom => "custom",
     }
 }
 

@@ -48,7 +48,7 @@ fn argv(start: &Start) -> Vec<&str> {
 
 /// Everything that an agent is given, as text.
 fn everything(agent: Agent) -> String {
-    let start = start(&installed(agent), &setup(), Some(b"task")).unwrap();
+    let start = start(&installed(agent), &setup(), b"task").unwrap();
     let mut all = argv(&start).join("\n");
     for (name, value) in environment(agent, &setup()) {
         all.push_str(&format!("\n{name}={value}"));
@@ -121,10 +121,10 @@ fn web_search_is_off() {
 fn a_task_is_never_an_option() {
     let task = b"--dangerous -x";
     for agent in STARTED {
-        let start = start(&installed(agent), &setup(), Some(task)).unwrap();
+        let start = start(&installed(agent), &setup(), task).unwrap();
         let words = argv(&start);
         let in_argv: Vec<&&str> = words.iter().filter(|word| word.contains("--dangerous -x")).collect();
-        if takes_task_on_stdin(agent) {
+        if agent != Agent::Hermes {
             assert_eq!((start.stdin, in_argv.len()), (Stdin::Task, 0), "{agent:?}");
         } else {
             assert_eq!(
@@ -135,7 +135,7 @@ fn a_task_is_never_an_option() {
         }
     }
     // A slash at the beginning would be a command of claude's own.
-    assert_eq!(start(&installed(Agent::Claude), &setup(), None).unwrap().before_task, b"\n");
+    assert_eq!(start(&installed(Agent::Claude), &setup(), b"").unwrap().before_task, b"\n");
 }
 
 /// MOD-14: a task that cannot be an argument is refused with what to do, and the longest that can is not.
@@ -143,22 +143,22 @@ fn a_task_is_never_an_option() {
 fn a_task_that_is_no_argument_is_refused() {
     let hermes = installed(Agent::Hermes);
     let room = MAX_ARGUMENT - b"--oneshot=".len();
-    assert!(start(&hermes, &setup(), Some(&vec![b'a'; room])).is_ok());
-    let long = start(&hermes, &setup(), Some(&vec![b'a'; room + 1])).unwrap_err();
+    assert!(start(&hermes, &setup(), &vec![b'a'; room]).is_ok());
+    let long = start(&hermes, &setup(), &vec![b'a'; room + 1]).unwrap_err();
     assert!(long.code == Code::BadOption && long.sentence.contains("131071"), "{long}");
-    let nul = start(&hermes, &setup(), Some(b"a\0b")).unwrap_err();
+    let nul = start(&hermes, &setup(), b"a\0b").unwrap_err();
     assert!(nul.code == Code::BadOption && nul.sentence.contains("NUL"), "{nul}");
 }
 
 /// MOD-14: a script is started by its runtime; hermes's packages are named where its Python would not find them.
 #[test]
 fn a_script_is_started_by_its_runtime() {
-    let openclaw = start(&installed(Agent::Openclaw), &setup(), None).unwrap();
+    let openclaw = start(&installed(Agent::Openclaw), &setup(), b"").unwrap();
     assert_eq!(argv(&openclaw)[..4], ["/opt/node", "/opt/program", "agent", "exec"]);
-    let hermes = start(&installed(Agent::Hermes), &setup(), Some(b"x")).unwrap();
+    let hermes = start(&installed(Agent::Hermes), &setup(), b"x").unwrap();
     assert_eq!(argv(&hermes), ["/opt/venv/bin/python", "/opt/program", "--oneshot=x"]);
     let linked = Installed { via: Via::Packages("/opt/packages".into()), ..installed(Agent::Hermes) };
-    let hermes = start(&linked, &setup(), Some(b"x")).unwrap();
+    let hermes = start(&linked, &setup(), b"x").unwrap();
     assert_eq!(argv(&hermes)[4..], ["/opt/packages", "--oneshot=x"]);
 }
 

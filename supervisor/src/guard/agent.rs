@@ -112,7 +112,7 @@ pub(super) fn setting(
     }
     let task = task(asked)?;
     let start = match installed {
-        Some(installed) => agents::start(installed, &setup, Some(&task))?,
+        Some(installed) => agents::start(installed, &setup, &task)?,
         None => agents::start_custom(&auto_reply.command, &task)?,
     };
     setting.home.extend(home_files(start.files)?);
@@ -132,8 +132,7 @@ fn command_file(installed: &Installed) -> Result<HomeFile, Trouble> {
     let words: Vec<Vec<u8>> =
         agents::invocation(installed)?.iter().map(|word| quoted(word.to_bytes())).collect();
     let contents = [b"#!/bin/sh\nexec ", &words.join(&b' ')[..], b" \"$@\"\n"].concat();
-    let path =
-        CString::new(format!("{COMMANDS}/{}", agents::command_name(installed.agent))).unwrap_or_default();
+    let path = CString::new(format!("{COMMANDS}/{}", installed.agent.as_str())).unwrap_or_default();
     Ok(HomeFile { path, contents, executable: true })
 }
 
