@@ -67,6 +67,7 @@ fn run(log: &mut Option<File>) -> Result<(), Error> {
     let plan: BrokerPlan = bulk::open(take(descriptors::PLAN)?.as_fd())?;
     let key = if plan.has_key { Some(take(descriptors::KEY)?) } else { None };
     // The last files that this process opens.
+    let Some(service) = plan.upstream else { return Ok(()) };
     let roots = upstream::system_roots();
     let runtime = Builder::new_current_thread().enable_all().build().map_err(Error::Runtime)?;
     let confined = confine::enter(Role::Broker, &confine::Paths::default())?;
@@ -78,11 +79,11 @@ fn run(log: &mut Option<File>) -> Result<(), Error> {
         key: state,
         roots: u32::try_from(roots.len()).unwrap_or(u32::MAX),
     };
-    let has_key = key.is_some() || plan.upstream.is_loopback();
-    let whose = whose::service(&plan.upstream);
+    let has_key = key.is_some() || service.is_loopback();
+    let whose = whose::service(&service);
     runtime.block_on(LocalSet::new().run_until(async {
         let dialer = Dialer::new(dial).map_err(service::Error::from)?;
-        let upstreams = Upstreams::new(dialer.clone(), plan.upstream, key, Arc::new(roots));
+        let upstreams = Upstreams::new(dialer.clone(), service, key, Arc::new(roots));
         let served = service::serve(channel, Service { upstreams, whose, has_key }, facts);
         tokio::select! {
             biased;

@@ -79,7 +79,7 @@ pub async fn serve(
         answered: VecDeque::new(),
     };
     let Facts { landlock, key, roots } = facts;
-    broker.tell(FromBroker::Hello { landlock, key, roots }).await;
+    broker.tell(FromBroker::Hello { landlock, key, roots, signing: None }).await;
     tokio::select! {
         ended = send_all(&line, inbox) => ended,
         ended = broker.listen(&line) => ended,
@@ -196,6 +196,7 @@ impl Broker {
                 None if self.answered.contains(run) => {}
                 None => return Err(unexpected("the run is not open")),
             },
+            ToBroker::Sign { .. } => return Err(unexpected("there is no signing key")),
             ToBroker::Close { run } => match self.runs.insert(*run, State::Closing) {
                 Some(State::Open(state) | State::Asking(state)) => state.close(),
                 None if self.answered.contains(run) => {

@@ -28,8 +28,10 @@ pub const LARGEST_ANSWER: u64 = 1024 * 1024;
 /// What a broker is started with, in sealed memory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BrokerPlan {
-    /// The service, the only one that it ever speaks to.
-    pub upstream: Upstream,
+    /// The service, the only one that it ever speaks to; none: the node's agent needs no model, and no run is served.
+    pub upstream: Option<Upstream>,
+    /// Whether the node's signing key comes with it ([`crate::descriptors::SIGNING_KEY`]).
+    pub signs: bool,
     /// Whether a key comes with it ([`crate::descriptors::KEY`]).
     pub has_key: bool,
 }
@@ -238,6 +240,44 @@ pub enum ToBroker {
         /// Which run.
         run: RunId,
     },
+    /// Sign a checkpoint of the evidence (only to a broker with a signing key).
+    Sign {
+        /// The last record that it vouches for.
+        seq: u64,
+        /// That record's hash.
+        hash: [u8; 32],
+    },
+}
+
+/// An Ed25519 public key (RFC 8032), 32 bytes.
+pub type PublicKey = [u8; 32];
+
+/// An Ed25519 signature (RFC 8032).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Signature {
+    /// Its first half.
+    pub r: [u8; 32],
+    /// Its second half.
+    pub s: [u8; 32],
+}
+
+impl Signature {
+    /// Its 64 bytes.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; 64] {
+        let mut bytes = [0; 64];
+        let (r, s) = bytes.split_at_mut(32);
+        r.copy_from_slice(&self.r);
+        s.copy_from_slice(&self.s);
+        bytes
+    }
+}
+
+/// What a checkpoint's signature is over: a name that no other use of the key shares, the number as eight bytes big-endian,
+/// the hash.
+#[must_use]
+pub fn checkpoint_message(seq: u64, hash: &[u8; 32]) -> Vec<u8> {
+    [&b"anet-checkpoint-1"[..], &seq.to_be_bytes(), hash].concat()
 }
 
 /// Broker to supervisor.
@@ -251,6 +291,15 @@ pub enum FromBroker {
         key: KeyState,
         /// Certificates of the system's store that are trusted.
         roots: u32,
+        /// The public half of the key that it signs with (Ed25519); none: it signs nothing.
+        signing: Option<PublicKey>,
+    },
+    /// A checkpoint is signed.
+    Signed {
+        /// The last record that it vouches for.
+        seq: u64,
+        /// Over [`checkpoint_message`].
+        signature: Signature,
     },
     /// The run is served.
     Opened {
@@ -296,7 +345,7 @@ impl Message for ToBroker {
     fn descriptors(&self) -> usize {
         match self {
             ToBroker::Open { .. } | ToBroker::Ask { .. } => 1,
-            ToBroker::Debit { .. } | ToBroker::Close { .. } => 0,
+            ToBroker::Debit { .. } | ToBroker::Close { .. } | ToBroker::Sign { .. } => 0,
         }
     }
 }
@@ -308,6 +357,7 @@ impl Message for FromBroker {
             FromBroker::Answered { answered: Answered::Text, .. } => 1,
             FromBroker::Answered { answered: Answered::Nothing, .. }
             | FromBroker::Hello { .. }
+            | FromBroker::Signed { .. }
             | FromBroker::Opened { .. }
             | FromBroker::Want { .. }
             | FromBroker::Request { .. }

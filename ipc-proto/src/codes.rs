@@ -82,6 +82,36 @@ codes! {
     NoSuchRun = "no_such_run",
     /// The record or chain could not be written.
     RecordFailed = "record_failed",
+    /// To a peer: no sandbox just now, or the node was interrupted; it may send again later.
+    SandboxUnavailable = "sandbox_unavailable",
+    /// To a peer: a budget is used up.
+    Budget = "budget",
+    /// To a peer: the agent ended without an answer.
+    AgentFailed = "agent_failed",
+    /// No node runs.
+    NoNode = "no_node",
+    /// A node runs already.
+    NodeRunning = "node_running",
+    /// The node is not of this version.
+    OtherVersion = "other_version",
+    /// The caller may not command this node.
+    NotAllowed = "not_allowed",
+    /// A task that cannot be taken.
+    BadTask = "bad_task",
+    /// The interaction is known with another text.
+    OtherTask = "other_task",
+    /// The inbox has as many waiting tasks as it takes.
+    InboxFull = "inbox_full",
+    /// No such interaction.
+    NoSuchInteraction = "no_such_interaction",
+    /// The inbox's database cannot be used.
+    BadDatabase = "bad_database",
+    /// The evidence does not verify.
+    BadEvidence = "bad_evidence",
+    /// A direct run was asked of a service.
+    DirectInService = "direct_in_service",
+    /// Two roots of work directories overlap.
+    RootsOverlap = "roots_overlap",
 }
 
 impl Code {

@@ -22,7 +22,19 @@ pub const DIAL: RawFd = 6;
 /// broker: the key, if there is one: a file or memory that the guard opened and never read.
 pub const KEY: RawFd = 7;
 
-/// supervisor: its job, in sealed memory (`job::Job`).
+/// broker of a node: the signing key's file, 0600, open to read and write; the broker fills an empty one (32 bytes, the Ed25519
+/// seed) before it is confined.
+pub const SIGNING_KEY: RawFd = 8;
+
+/// supervisor of a node: the listening control socket.
+pub const CONTROL: RawFd = 7;
+/// supervisor of a node: a pipe on which the guard writes once, when all are started, who they are (`control::Process`, sealed
+/// memory is not needed: one line of JSON, at most 4 KiB).
+pub const PROCESSES: RawFd = 9;
+/// supervisor of a node: the channel to the process that starts programs outside of the sandbox, if there is one.
+pub const OUTSIDE: RawFd = 10;
+
+/// supervisor: its job, in sealed memory (`job::Job`; of a node `supervisor::node::NodeJob`).
 pub const JOB: RawFd = 5;
 /// supervisor: the channel to the proxy.
 pub const PROXY: RawFd = 6;

@@ -140,6 +140,11 @@ pub enum Word {
     Stop,
     /// The run is under way: from now on signals are passed on.
     Started,
+    /// A node serves: whoever waits for its readiness is told.
+    Ready,
+    /// A node has nothing under way, and what it was started from (configuration, programs) is not what is there now: end all
+    /// and start anew.
+    Anew,
 }
 
 impl Word {
@@ -150,6 +155,8 @@ impl Word {
             Word::Launched => b'L',
             Word::Stop => b'T',
             Word::Started => b'S',
+            Word::Ready => b'R',
+            Word::Anew => b'N',
         }
     }
 
@@ -160,6 +167,8 @@ impl Word {
             b'L' => Some(Word::Launched),
             b'T' => Some(Word::Stop),
             b'S' => Some(Word::Started),
+            b'R' => Some(Word::Ready),
+            b'N' => Some(Word::Anew),
             _ => None,
         }
     }

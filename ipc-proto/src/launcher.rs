@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::channel::Message;
 use crate::codes::Code;
-use crate::ids::RunId;
+use crate::ids::{Aid, InteractionId, RunId};
 use crate::init::{Exit, NamespaceId, ProbeFailure, Purpose};
 
 /// HOME inside the sandbox.
@@ -105,6 +105,14 @@ pub enum WorkDirectory {
     Fresh,
     /// One that the operator named (absolute, resolved), seen under its own name.
     Named(CString),
+    /// One of a peer's interaction, seen as /work: `ROOT/PEER/INTERACTION/work`, made if it is not there, and left when the run
+    /// ends, until [`ToLauncher::Sweep`] finds it old enough (FS-3).
+    Kept {
+        /// Whose task.
+        peer: Aid,
+        /// Which task.
+        interaction: InteractionId,
+    },
 }
 
 /// Why a sandbox did not come to stand.
@@ -153,6 +161,13 @@ pub enum ToLauncher {
     Resume(RunId),
     /// End it, whatever it does.
     End(RunId),
+    /// Remove, when there is time, what kept work directories are left whose last run ended longer ago than this.
+    Sweep {
+        /// Where they are: a plan's root.
+        root: CString,
+        /// Milliseconds.
+        older_than: u64,
+    },
 }
 
 /// Launcher to supervisor.
@@ -213,6 +228,13 @@ pub enum FromLauncher {
         /// How; none when it was ended together with its sandbox.
         exit: Option<Exit>,
     },
+    /// A sweep has ended.
+    Swept {
+        /// Directories that were removed.
+        removed: u64,
+        /// Directories that should have been removed and could not.
+        left: u64,
+    },
     /// No process of it is left and its directories are removed.
     Closed {
         /// Which run.
@@ -229,6 +251,7 @@ impl Message for ToLauncher {
             ToLauncher::Plan(_) | ToLauncher::ControlGroup(_) => 1,
             ToLauncher::Launch(_) => 3,
             ToLauncher::Go(_) | ToLauncher::Signal(..) | ToLauncher::Resume(_) | ToLauncher::End(_) => 0,
+            ToLauncher::Sweep { .. } => 0,
         }
     }
 }
@@ -246,6 +269,7 @@ impl Message for FromLauncher {
             | FromLauncher::Stopped { .. }
             | FromLauncher::Over { .. }
             | FromLauncher::Exited { .. }
+            | FromLauncher::Swept { .. }
             | FromLauncher::Closed { .. } => 0,
         }
     }

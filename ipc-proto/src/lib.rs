@@ -15,6 +15,7 @@ pub mod bulk;
 pub mod channel;
 mod codec;
 pub mod codes;
+pub mod control;
 pub mod descriptors;
 pub mod dial;
 mod fdpass;
@@ -26,6 +27,7 @@ pub mod launcher;
 pub mod limits;
 #[cfg(feature = "tokio")]
 pub mod line;
+pub mod outside;
 pub mod proxy;
 pub mod terminal;
 pub mod units;
@@ -34,7 +36,7 @@ pub mod upstream;
 pub use channel::{Channel, ChannelError, Message, Received};
 pub use codes::Code;
 pub use host::HostName;
-pub use ids::RunId;
+pub use ids::{Aid, InteractionId, RunId};
 #[cfg(feature = "tokio")]
 pub use line::Line;
 pub use upstream::Upstream;

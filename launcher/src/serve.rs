@@ -160,6 +160,7 @@ impl<'a> Launcher<'a> {
             ToLauncher::Resume(run) => {
                 self.find(*run, "Resume")?.map_or(Ok(()), |known| known.pass(message, &ToInit::Resume))
             }
+            ToLauncher::Sweep { .. } => Ok(()),
             ToLauncher::End(run) => {
                 if let Some(known) = self.find(*run, "End")? {
                     known.end();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ipc_proto::limits::LimitName;
 use ipc_proto::{Code, HostName, units};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::Trouble;
 
@@ -77,7 +77,7 @@ impl Default for AutoReply {
 }
 
 /// What answers a task.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
     /// An agent's program.
@@ -87,7 +87,7 @@ pub enum Backend {
 }
 
 /// An agent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
 pub enum Agent {
@@ -134,7 +134,7 @@ impl Agent {
 }
 
 /// How a trusted peer's task is run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trusted {
     /// Not at all.
@@ -146,7 +146,7 @@ pub enum Trusted {
 }
 
 /// How anybody else's task is run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Untrusted {
     /// Not at all.

@@ -1,9 +1,10 @@
 //! A failure of anet itself: one code, one sentence.
 
 use ipc_proto::Code;
+use serde::{Deserialize, Serialize};
 
 /// What a person reads as `anet: CODE: sentence`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{code}: {sentence}")]
 pub struct Trouble {
     /// What `anet doctor --explain` knows more about.

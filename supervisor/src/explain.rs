@@ -98,6 +98,52 @@ pub fn sentence(code: Code) -> &'static str {
         Code::RecordFailed => {
             "the run's chain or record cannot be written; see the free space and the rights of the state directory"
         }
+        Code::SandboxUnavailable => {
+            "no agent was started for this task, or its run was interrupted; the task may be sent again later, and \
+             `anet status` says what is wrong"
+        }
+        Code::Budget => {
+            "a budget is used up, so no agent works on this task; the message says which and until when, and \
+             `anet status` shows what was used"
+        }
+        Code::AgentFailed => {
+            "the agent ended without an answer; `anet show` has its run's record, and `anet autoreply test` tries the \
+             set-up"
+        }
+        Code::NoNode => {
+            "no node is running, so there is nobody to ask; start one with `anet daemon`, or name the other with --user or --system"
+        }
+        Code::NodeRunning => {
+            "a node of this user is running already, and two would spend one budget twice; use that one, or stop it first"
+        }
+        Code::OtherVersion => {
+            "the running node and this command are of different versions; start the node again"
+        }
+        Code::NotAllowed => {
+            "only the node's operator, or for a service a member of the group anet, may command this node; use sudo, or join \
+             the group"
+        }
+        Code::BadTask => "a task has 1 byte to 1 MiB of text; shorten it, or put what is long into a file that the agent fetches",
+        Code::OtherTask => {
+            "this interaction is known with another task or of another peer, and a name means one task; choose another name"
+        }
+        Code::InboxFull => "so many tasks are waiting that no further one is taken; see `anet inbox`, and send it again later",
+        Code::NoSuchInteraction => "there is no interaction or run of that name here; `anet inbox` lists them",
+        Code::BadDatabase => {
+            "the inbox's database cannot be used; it is left as it is: see the free space and the rights of the state \
+             directory, or whether another version of anet wrote it"
+        }
+        Code::BadEvidence => {
+            "the evidence does not verify, so somebody or something changed it; keep a copy, and see `anet evidence verify`"
+        }
+        Code::DirectInService => {
+            "trusted = \"direct\" would run an agent as the service's own user, outside of the sandbox; set trusted to \
+             \"sandbox\" or \"off\", or run the node as a user"
+        }
+        Code::RootsOverlap => {
+            "auto_reply.work_dir and the sandboxed runs' directory overlap, so what an untrusted run leaves behind could \
+             appear where an unsandboxed agent starts; name another work_dir"
+        }
     }
 }
 

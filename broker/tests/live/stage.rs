@@ -51,7 +51,7 @@ impl Broker {
     pub(crate) fn start(upstream: &str, key: Option<&str>, reach: Reach) -> Broker {
         let (supervisor, channel) = Channel::<ToBroker, FromBroker>::pair().unwrap();
         let (proxy, dial) = Channel::<FromDialer, ToDialer>::pair().unwrap();
-        let plan = BrokerPlan { upstream: upstream.parse().unwrap(), has_key: key.is_some() };
+        let plan = BrokerPlan { upstream: Some(upstream.parse().unwrap()), has_key: key.is_some(), signs: false };
         let plan = bulk::seal(&plan).unwrap();
         let (log, writer) = std::io::pipe().unwrap();
         let key = key.map(|key| {

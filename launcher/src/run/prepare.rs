@@ -65,7 +65,7 @@ const BURST: u64 = 512 * 1024 * 1024;
 /// A [`Failure`] when they cannot be made.
 pub(super) fn directories(plan: &LaunchPlan, root: &Rc<Root>) -> Result<(OnHost, Neighbours), Failure> {
     let parts: &[&str] = match plan.files.work {
-        WorkDirectory::Fresh => &["work", "home", "tmp"],
+        WorkDirectory::Fresh | WorkDirectory::Kept { .. } => &["work", "home", "tmp"],
         WorkDirectory::Named(_) => &["home", "tmp"],
     };
     let locked = root.lock()?;
@@ -90,7 +90,7 @@ pub(super) fn sandbox(
     let at = |part: &str| host.directory.path().join(part);
     let (home, temporary) = (at("home"), at("tmp"));
     home::fill(&home, &plan.home)?;
-    let work = matches!(plan.files.work, WorkDirectory::Fresh).then(|| at("work"));
+    let work = matches!(plan.files.work, WorkDirectory::Fresh | WorkDirectory::Kept { .. }).then(|| at("work"));
     let init = Path::new(OsStr::from_bytes(plan.programs.init.as_bytes()));
     let made = Made { home: &home, temporary: &temporary, work: work.as_deref(), init };
     let mut view = files::view(&named, &system.opened, made)?;

@@ -18,6 +18,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use ipc_proto::Code;
+use serde::{Deserialize, Serialize};
 
 use super::{hermes, native, openclaw, unsupported};
 use crate::config::Agent;
@@ -44,7 +45,7 @@ pub struct Search<'a> {
 }
 
 /// An agent that is installed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Installed {
     /// Which.
     pub agent: Agent,
@@ -58,7 +59,7 @@ pub struct Installed {
 }
 
 /// How a script is started by its runtime.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(super) enum Via {
     /// By its name.
     Script,

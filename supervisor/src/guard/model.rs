@@ -112,7 +112,7 @@ pub(super) fn prepare(
         silence: auto_reply.api_timeout_seconds.saturating_mul(1000),
     };
     Ok(Model {
-        broker: BrokerPlan { upstream: upstream.clone(), has_key: key.is_some() },
+        broker: BrokerPlan { upstream: Some(upstream.clone()), has_key: key.is_some(), signs: false },
         job: ModelJob { policy, upstream, key: source },
         key,
     })

@@ -157,6 +157,10 @@ fn hear_words(processes: &Processes, under_way: &mut bool) {
         // Heard while starting.
         Some(Word::Launched) => {}
         Some(Word::Stop) => stop_ourselves(),
+        // Words of a node's supervisor, and this is a run's.
+        Some(Word::Ready | Word::Anew) => {
+            let _ = pidfd_send_signal(&processes.supervisor.pidfd, RawSignal::KILL);
+        }
         // No such word: the supervisor is not what it was.
         None => {
             let _ = pidfd_send_signal(&processes.supervisor.pidfd, RawSignal::KILL);

@@ -92,6 +92,7 @@ impl Foreground {
             | FromLauncher::Stopped { .. }
             | FromLauncher::Over { .. }
             | FromLauncher::Exited { .. }
+            | FromLauncher::Swept { .. }
             | FromLauncher::Closed { .. } => Err(self.unexpected(&message)),
         }
     }

@@ -90,6 +90,7 @@ impl Foreground {
             | FromBroker::Want { .. }
             | FromBroker::Request { .. }
             | FromBroker::Answered { .. }
+            | FromBroker::Signed { .. }
             | FromBroker::Closed { .. } => Err(self.unexpected(&message)),
         }
     }

@@ -1,0 +1,1 @@
+//! Admission: what is done with a task, decided by pure functions.

@@ -1,0 +1,1 @@
+//! The node's evidence: an append-only, hash-chained, signed log (EVI).

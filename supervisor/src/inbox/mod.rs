@@ -1,0 +1,1 @@
+//! The inbox: tasks and what became of them, durable.
