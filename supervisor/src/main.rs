@@ -13,7 +13,7 @@ use confine::sys::signal::Signals;
 use confine::{Paths, enter};
 use ipc_proto::{Channel, Code, bulk, descriptors, job::Job};
 use supervisor::error::{STATUS_FAILED, Trouble};
-use supervisor::run::{Ends, Foreground, PASSED_ON};
+use supervisor::run::{Ends, Foreground, Lines, PASSED_ON};
 
 fn main() -> ExitCode {
     let Ok(log) = take(descriptors::LOG).map(File::from) else { return ExitCode::from(STATUS_FAILED) };
@@ -44,10 +44,13 @@ fn start(log: std::io::Result<File>) -> Result<Foreground, Trouble> {
     let [input, output, errors] = descriptors::STDIO;
     let terminal = optional(job.terminal.is_some(), descriptors::TERMINAL)?;
     let ends = Ends {
-        launcher: Channel::from_fd(fd(descriptors::CHANNEL)?).map_err(|error| broken(error.to_string()))?,
-        proxy: Channel::from_fd(fd(descriptors::PROXY)?).map_err(|error| broken(error.to_string()))?,
-        broker: (optional(job.model.is_some(), descriptors::BROKER)?.map(Channel::from_fd).transpose())
-            .map_err(|error| broken(error.to_string()))?,
+        lines: Lines {
+            launcher: Channel::from_fd(fd(descriptors::CHANNEL)?)
+                .map_err(|error| broken(error.to_string()))?,
+            proxy: Channel::from_fd(fd(descriptors::PROXY)?).map_err(|error| broken(error.to_string()))?,
+            broker: (optional(job.model.is_some(), descriptors::BROKER)?.map(Channel::from_fd).transpose())
+                .map_err(|error| broken(error.to_string()))?,
+        },
         answer: match job.answer {
             Some(_) => Some((File::from(fd(descriptors::ANSWER)?), File::from(fd(descriptors::OUTPUT)?))),
             None => None,

@@ -19,7 +19,7 @@ pub(super) struct Attempts {
 
 /// What a report was.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Taken {
+pub(crate) enum Taken {
     /// In the list: it belongs into the chain too.
     Listed,
     /// Beyond the list: counted.

@@ -1,19 +1,28 @@
-//! One run in the foreground, decided step by step.
+//! Runs, decided step by step: one in the foreground ([`Foreground`]), or as many as a node has.
 
-mod answer;
+pub(crate) mod answer;
 mod egress;
+mod foreground;
 mod numbered;
+pub(crate) mod one;
 mod probe;
 mod requests;
-mod serve;
 mod summary;
+pub(crate) mod trial;
 mod violations;
 
+pub use foreground::{Ends, Foreground};
 pub use probe::{FILE_LIMIT as PROBE_FILE_LIMIT, remembered as probe_remembered};
-pub use serve::{Ends, Foreground};
+
+use std::io;
+use std::time::Instant;
 
 use confine::sys::signal::Signal;
-use ipc_proto::{ChannelError, Code};
+use ipc_proto::broker::{FromBroker, ToBroker};
+use ipc_proto::launcher::{FromLauncher, ToLauncher};
+use ipc_proto::proxy::{FromProxy, ToProxy};
+use ipc_proto::{Channel, ChannelError, Code};
+use serde_json::Value;
 
 use crate::error::Trouble;
 
@@ -28,6 +37,29 @@ pub const PASSED_ON: [Signal; 8] = [
     Signal::SIGTSTP,
     Signal::SIGCONT,
 ];
+
+/// The channels to those who serve runs.
+#[derive(Debug)]
+pub struct Lines {
+    /// To the launcher.
+    pub launcher: Channel<ToLauncher, FromLauncher>,
+    /// To the proxy.
+    pub proxy: Channel<ToProxy, FromProxy>,
+    /// To the broker, where there is one.
+    pub broker: Option<Channel<ToBroker, FromBroker>>,
+}
+
+/// Where a run's evidence goes: a chain of its own, or the node's.
+pub(crate) trait Journal: std::fmt::Debug {
+    /// Adds a line. It is on disk only after [`Journal::sync`].
+    fn append(&mut self, kind: &str, body: &Value) -> io::Result<()>;
+    /// Waits until everything is on disk.
+    fn sync(&mut self) -> io::Result<()>;
+    /// Nothing more comes of this run.
+    fn close(&mut self) -> io::Result<()>;
+    /// When [`Journal::sync`] is due at the latest (EVI-1).
+    fn due(&self) -> Option<Instant>;
+}
 
 /// Why a run cannot go on. Whatever it is, everything of the run ends with it.
 #[derive(Debug, thiserror::Error)]

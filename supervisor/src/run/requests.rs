@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use ipc_proto::broker::{MAX_RULE, ModelLimits, ModelTotals, RequestReport, UpstreamTrouble};
+use ipc_proto::broker::{KeyState, MAX_RULE, ModelLimits, ModelTotals, RequestReport, UpstreamTrouble};
 use ipc_proto::job::{KeySource, ModelJob};
 use ipc_proto::limits::{LimitName, Limits};
 use ipc_proto::proxy::{Class, Decision, DialReport, Reason};
-use ipc_proto::{RunId, Upstream};
+use ipc_proto::upstream::Scheme;
+use ipc_proto::{Code, RunId, Upstream};
 use serde_json::{Value, json};
 
 use super::egress::Taken;
 use super::numbered::Numbered;
 use super::violations::Violations;
+use crate::error::Trouble;
 use crate::record::{Egress, MAX_EGRESS};
 
 /// The most rules that are counted by name.
@@ -210,6 +212,28 @@ pub(super) fn replace_key(key: &KeySource) -> String {
 }
 
 /// The limits that the broker counts, out of all that hold.
+/// What the broker was started with has to serve.
+pub(crate) fn check_broker(model: &ModelJob, key: KeyState, roots: u32) -> Result<(), Trouble> {
+    let why = match key {
+        KeyState::Ready | KeyState::None if roots > 0 || model.upstream.scheme() == Scheme::Http => {
+            return Ok(());
+        }
+        KeyState::Ready | KeyState::None => {
+            "this system has no store of certificate authorities, so no service can be verified; install one: sudo apt \
+             install ca-certificates"
+        }
+        KeyState::Empty => "the model's key is empty",
+        KeyState::Malformed => {
+            "the model's key has a space or a character that no key has, or is too long for one"
+        }
+    };
+    let why = match key {
+        KeyState::Ready | KeyState::None => why.to_owned(),
+        KeyState::Empty | KeyState::Malformed => format!("{why}; {}", replace_key(&model.key)),
+    };
+    Err(Trouble::new(Code::NoApiKey, why))
+}
+
 pub(super) fn model_limits(limits: &Limits) -> ModelLimits {
     ModelLimits {
         requests: limits.get(LimitName::ModelRequests),

@@ -1,68 +1,28 @@
-//! The last of a run: its chain sealed, its record written, its operator told.
+//! The last of a run: its record, and the last line of its evidence.
 
-use super::super::answer::Told;
 use super::*;
 
-impl Foreground {
-    /// The last of it: chain sealed, record written, the operator told.
-    pub(super) fn finish(&mut self) -> Result<u8, Fatal> {
-        if self.job.probe_only {
-            return Ok(self.ended.map_or(0, Ended::exit_status));
-        }
-        let ended = self.tell_answer(self.ended.unwrap_or(Ended::Failed(Code::ProcessDied)))?;
+impl Run {
+    /// How it ended, as far as is known.
+    pub(crate) fn ended(&self) -> Ended {
+        self.ended.unwrap_or(Ended::Failed(Code::ProcessDied))
+    }
+
+    /// Its record, and the last line of its evidence, on disk before anybody acts on it (EVI-1).
+    pub(crate) fn close(&mut self, ended: Ended) -> (Record, Result<(), Fatal>) {
         let record = self.record(ended);
-        let sealed = self.seal(&record);
-        let not_started = self.not_started(ended);
-        self.say(&not_started);
-        if !self.job.quiet {
-            let text = summary::refusals(self.job.run, &record.egress);
-            self.say(&text);
-            let text = self.requests.refusals(self.job.run);
-            self.say(&text);
-        }
-        if let Some(model) = &self.job.model {
-            let text = self.requests.failures(self.job.run, model);
-            self.say(&text);
-        }
-        if let Some(file) = &mut self.ends.record {
-            let mut text = serde_json::to_vec(&record).map_err(std::io::Error::other)?;
-            text.push(b'\n');
-            // A pipe or a terminal cannot be cut, and needs not to be.
-            let _ = file.set_len(0);
-            file.write_all(&text)?;
-        }
-        sealed?;
-        Ok(ended.exit_status())
-    }
-
-    /// The agent's answer, where one is read from its output. An agent that ends well without one has failed all the same.
-    fn tell_answer(&mut self, ended: Ended) -> Result<Ended, Fatal> {
-        let Some(mut output) = self.output.take() else { return Ok(ended) };
-        let Ended::Status(status) = ended else { return Ok(ended) };
-        match output.finish()? {
-            Told::Answer => Ok(ended),
-            Told::Nothing(why) => {
-                self.say(&format!("anet: {}: {why}\n", self.job.agent));
-                Ok(Ended::Status(status.max(1)))
-            }
-        }
-    }
-
-    /// The last lines of the chain.
-    fn seal(&mut self, record: &Record) -> Result<(), Fatal> {
-        let Some(mut chain) = self.chain.take() else { return Ok(()) };
         let body = json!({
             "exit": record.exit, "limits": record.limits, "budget": record.budget, "model": record.model,
             "egress": record.egress.len() as u64 + record.egress_omitted,
             "violations": record.violations.len() as u64 + record.violations_omitted,
             "ended": record.ended,
         });
-        chain.append(SystemTime::now(), "run.ended", &body)?;
-        Ok(chain.seal(SystemTime::now())?)
+        let closed = self.append("run.ended", &body).and_then(|()| Ok(self.journal.close()?));
+        (record, closed)
     }
 
     /// What a shell would say of a command that it cannot start.
-    fn not_started(&self, ended: Ended) -> String {
+    pub(in super::super) fn not_started(&self, ended: Ended) -> String {
         let why = match ended {
             Ended::NotFound => "not found in the sandbox, which sees /usr and what --ro or --rw opens",
             Ended::NotExecutable => "cannot be executed in the sandbox",

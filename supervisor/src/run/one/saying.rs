@@ -1,8 +1,8 @@
-//! What it says: words to the guard, lines to the operator, records to the chain.
+//! What it says of itself in the evidence.
 
 use super::*;
 
-impl Foreground {
+impl Run {
     pub(super) fn unexpected<M: Message>(&self, message: &M) -> Fatal {
         ChannelError::unexpected(message, self.phase.as_str()).into()
     }
@@ -13,30 +13,39 @@ impl Foreground {
         json!({ "destinations": destinations, "bytes_out": bytes_out })
     }
 
-    pub(super) fn word(&mut self, word: Word) -> Result<(), Fatal> {
-        self.ends.guard.write_all(&[word.byte()]).map_err(|_| Fatal::Gone("the guard"))
-    }
-
-    pub(super) fn say(&mut self, text: &str) {
-        // Where nobody can hear it there is nobody to tell that.
-        let _ = self.ends.log.write_all(text.as_bytes());
-    }
-
     pub(super) fn append(&mut self, kind: &str, body: &Value) -> Result<(), Fatal> {
-        if let Some(chain) = &mut self.chain {
-            chain.append(SystemTime::now(), kind, body)?;
-            self.commit_due.get_or_insert(Instant::now() + COMMIT);
-        }
-        Ok(())
+        Ok(self.journal.append(kind, body)?)
     }
 
-    pub(super) fn sync(&mut self) -> Result<(), Fatal> {
-        self.commit_due = None;
-        match &self.chain {
-            Some(chain) => Ok(chain.sync()?),
-            None => Ok(()),
+    /// When [`Run::commit`] has something to do.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.journal.due()
+    }
+
+    /// EVI-1: what was decided is on disk soon.
+    pub(crate) fn commit(&mut self, now: Instant) -> Result<(), Fatal> {
+        match self.journal.due() {
+            Some(due) if due <= now => Ok(self.journal.sync()?),
+            Some(_) | None => Ok(()),
         }
     }
+
+    /// A connection to the model's service, in the evidence.
+    pub(in super::super) fn journal_dial(&mut self, report: &DialReport) -> Result<(), Fatal> {
+        let body = json!({
+            "decision": report.decision, "reason": report.reason.as_str(), "addresses": report.addresses,
+        });
+        self.append("model.dialled", &body)
+    }
+
+    /// Which walls hold for the launcher.
+    pub(in super::super) fn stands_on(&mut self, walls: Value, apart: bool) {
+        self.walls = walls;
+        if !apart {
+            self.job.warnings.push(Code::LauncherNotApart);
+        }
+    }
+
     /// What a run may use, as its first line says it; of the command only size and hash (EVI-4).
     pub(super) fn admission(&self) -> Value {
         let limits: BTreeMap<&str, u64> =
@@ -49,7 +58,7 @@ impl Foreground {
                 bytes += argument.as_bytes_with_nul().len();
             }
         }
-        json!({
+        let mut body = json!({
             "run": self.job.run.to_string(),
             "agent": self.job.agent,
             "started": rfc3339(at_unix_ms(self.job.started)),
@@ -67,6 +76,10 @@ impl Foreground {
                 "window": self.job.budget.window,
             },
             "warnings": self.job.warnings.iter().map(|code| code.as_str()).collect::<Vec<_>>(),
-        })
+        });
+        if let (Some(body), Some(origin)) = (body.as_object_mut(), self.origin.as_object()) {
+            body.extend(origin.clone());
+        }
+        body
     }
 }

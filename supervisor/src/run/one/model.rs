@@ -1,16 +1,15 @@
 //! The broker: opened, heard, asked for debits, closed.
 
-use ipc_proto::broker::{KeyState, MOST_CONNECTIONS};
-use ipc_proto::upstream::Scheme;
+use ipc_proto::broker::MOST_CONNECTIONS;
 
-use super::super::requests::{model_limits, replace_key};
+use super::super::requests::model_limits;
 use super::*;
 use crate::ledger::Debit;
 
-impl Foreground {
+impl Run {
     /// The run's model endpoint is the broker's to serve, with what it may be asked.
     pub(super) fn open_broker(&mut self, listener: &OwnedFd) -> Result<(), Fatal> {
-        let (Some(channel), Some(model)) = (&self.ends.broker, &self.job.model) else { return Ok(()) };
+        let (Some(channel), Some(model)) = (&self.lines.broker, &self.job.model) else { return Ok(()) };
         let open = ToBroker::Open {
             run: self.job.run,
             policy: model.policy.clone(),
@@ -24,7 +23,7 @@ impl Foreground {
 
     pub(super) fn close_broker(&mut self) -> Result<(), Fatal> {
         self.wanting.clear();
-        match self.ends.broker.as_ref().filter(|_| self.told.broker_open) {
+        match self.lines.broker.as_ref().filter(|_| self.told.broker_open) {
             Some(channel) => Ok(channel.send(&ToBroker::Close { run: self.job.run }, &[])?),
             None => Ok(()),
         }
@@ -34,20 +33,10 @@ impl Foreground {
         self.job.budget.destinations.is_some() || self.job.budget.bytes_out.is_some()
     }
 
-    pub(super) fn hear_broker(&mut self) -> Result<(), Fatal> {
-        let Some(channel) = &self.ends.broker else { return Ok(()) };
-        let message = match channel.try_receive()? {
-            Received::Message(message, _) => message,
-            Received::Empty => return Ok(()),
-            Received::Closed => return Err(Fatal::Gone("anet-broker")),
-        };
+    pub(crate) fn hear_broker(&mut self, message: &FromBroker) -> Result<(), Fatal> {
         let job = self.job.run;
         let serving = self.told.broker_opened && !self.told.broker_closed;
-        match &message {
-            FromBroker::Hello { key, roots, .. } if !self.told.broker_hello => {
-                self.told.broker_hello = true;
-                self.check_broker(*key, *roots)
-            }
+        match message {
             FromBroker::Opened { run }
                 if *run == job && self.told.broker_open && !self.told.broker_opened =>
             {
@@ -59,7 +48,7 @@ impl Foreground {
                 // A request waits on a connection of its own.
                 let most = self.job.limits.get(LimitName::EndpointConnections).unwrap_or(MOST_CONNECTIONS);
                 if self.wanting.len() as u64 >= most {
-                    return Err(self.unexpected(&message));
+                    return Err(self.unexpected(message));
                 }
                 if self.phase != Phase::Ending {
                     self.wanting.push_back((*request, *bytes));
@@ -68,7 +57,7 @@ impl Foreground {
             }
             FromBroker::Request { run, report } if *run == job && serving => {
                 match self.requests.report(report, &mut self.violations) {
-                    Taken::Contradiction => return Err(self.unexpected(&message)),
+                    Taken::Contradiction => return Err(self.unexpected(message)),
                     Taken::Counted => return Ok(()),
                     Taken::Listed => {}
                 }
@@ -91,31 +80,8 @@ impl Foreground {
             | FromBroker::Request { .. }
             | FromBroker::Answered { .. }
             | FromBroker::Signed { .. }
-            | FromBroker::Closed { .. } => Err(self.unexpected(&message)),
+            | FromBroker::Closed { .. } => Err(self.unexpected(message)),
         }
-    }
-
-    /// What the broker was started with has to serve.
-    fn check_broker(&mut self, key: KeyState, roots: u32) -> Result<(), Fatal> {
-        let Some(model) = &self.job.model else { return Ok(()) };
-        let why = match key {
-            KeyState::Ready | KeyState::None if roots > 0 || model.upstream.scheme() == Scheme::Http => {
-                return Ok(());
-            }
-            KeyState::Ready | KeyState::None => {
-                "this system has no store of certificate authorities, so no service can be \
-                                                 verified; install one: sudo apt install ca-certificates"
-            }
-            KeyState::Empty => "the model's key is empty",
-            KeyState::Malformed => {
-                "the model's key has a space or a character that no key has, or is too long for one"
-            }
-        };
-        let why = match key {
-            KeyState::Ready | KeyState::None => why.to_owned(),
-            KeyState::Empty | KeyState::Malformed => format!("{why}; {}", replace_key(&model.key)),
-        };
-        Err(Fatal::Unavailable(Trouble::new(Code::NoApiKey, why)))
     }
 
     /// BUD-2: debits the requests that wait, in order; no debit, no byte.
@@ -127,7 +93,7 @@ impl Foreground {
                 Debit::AfterRecall => {
                     if !self.told.recalling {
                         self.told.recalling = true;
-                        self.ends.proxy.send(&ToProxy::Recall { run: self.job.run }, &[])?;
+                        self.lines.proxy.send(&ToProxy::Recall { run: self.job.run }, &[])?;
                     }
                     return Ok(());
                 }
@@ -138,7 +104,7 @@ impl Foreground {
                 "remaining": self.remaining(),
             });
             self.append("model.debited", &body)?;
-            if let Some(channel) = &self.ends.broker {
+            if let Some(channel) = &self.lines.broker {
                 channel.send(&ToBroker::Debit { run: self.job.run, request, granted }, &[])?;
             }
             if !granted {

@@ -16,13 +16,13 @@ enum Source {
 impl Foreground {
     pub(super) fn wait(&mut self) -> Result<(), Fatal> {
         let ready = {
-            let (ends, signals) = (&self.ends, self.signals.as_fd());
+            let (lines, signals) = (&self.lines, self.signals.as_fd());
             let all = [
-                (Source::Launcher, Some(ends.launcher.as_fd())),
-                (Source::Proxy, Some(ends.proxy.as_fd())),
-                (Source::Broker, ends.broker.as_ref().map(AsFd::as_fd)),
+                (Source::Launcher, Some(lines.launcher.as_fd())),
+                (Source::Proxy, Some(lines.proxy.as_fd())),
+                (Source::Broker, lines.broker.as_ref().map(AsFd::as_fd)),
                 (Source::Output, self.output.as_ref().and_then(Output::waits)),
-                (Source::Terminal, ends.terminal.as_ref().map(AsFd::as_fd)),
+                (Source::Terminal, self.terminal.as_ref().map(AsFd::as_fd)),
                 (Source::Signals, Some(signals)),
             ];
             let (sources, waits): (Vec<Source>, Vec<_>) =
@@ -52,42 +52,26 @@ impl Foreground {
         self.look_at_clocks()
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let running = self.phase == Phase::Running && !self.told.asked_to_end;
-        let phase = (!running).then_some(self.phase_ends);
-        let clocks = [self.wall_ends, self.window_ends].into_iter().flatten().filter(|_| running);
-        phase.into_iter().chain(clocks).chain(self.grace_ends).chain(self.commit_due).min()
+    fn next_deadline(&self) -> Option<Instant> {
+        let run = self.run.as_ref().and_then(Run::next_deadline);
+        let due = self.run.as_ref().and_then(Run::due);
+        let trial = self.trial.as_ref().map(Trial::deadline);
+        run.into_iter().chain(due).chain(trial).chain(self.grace_ends).min()
     }
 
-    pub(super) fn look_at_clocks(&mut self) -> Result<(), Fatal> {
+    fn look_at_clocks(&mut self) -> Result<(), Fatal> {
         let now = Instant::now();
-        let is_over = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_over(self.commit_due) {
-            self.sync()?;
+        if let Some(trial) = &self.trial {
+            trial.look_at_clocks(now)?;
         }
-        if self.phase != Phase::Running || self.told.asked_to_end {
-            if self.phase_ends <= now {
-                return Err(Fatal::Late(match self.phase {
-                    Phase::Probing | Phase::ProbeEnding => "the probe of the sandbox did not end in time",
-                    Phase::Starting | Phase::Opening => "the sandbox did not start in time",
-                    Phase::Running | Phase::Ending => {
-                        "the run's processes or directories could not be removed in time"
-                    }
-                }));
-            }
-            return Ok(());
-        }
-        if is_over(self.grace_ends) {
+        let Some(run) = &mut self.run else { return Ok(()) };
+        run.commit(now)?;
+        if self.grace_ends.is_some_and(|at| at <= now) {
             self.grace_ends = None;
             let signal = Ended::Signal(u8::try_from(rustix::process::Signal::KILL.as_raw()).unwrap_or(9));
-            self.end(signal)?;
+            run.end(signal)?;
         }
-        if !self.told.asked_to_end && is_over(self.wall_ends) {
-            self.end(Ended::Limit(LimitName::WallClock.as_str()))?;
-        } else if !self.told.asked_to_end && is_over(self.window_ends) {
-            self.ledger.window_over();
-            self.end(Ended::Budget("window"))?;
-        }
-        Ok(())
+        run.look_at_clocks(now)?;
+        self.take_events()
     }
 }
