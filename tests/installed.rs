@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 /// The programs of a release, each with the file mode that a package gives it. A proxy or broker that others could
 /// read would be dumpable from its exec to its first line: hence 0711.
-const PROGRAMS: [(&str, u32); 7] = [
+const PROGRAMS: [(&str, u32); 8] = [
     ("anet", 0o755),
     ("anet-supervisor", 0o755),
     ("anet-launcher", 0o755),
@@ -15,6 +15,7 @@ const PROGRAMS: [(&str, u32); 7] = [
     ("anet-proxy", 0o711),
     ("anet-broker", 0o711),
     ("anet-terminal", 0o755),
+    ("anet-outside", 0o755),
 ];
 /// The programs that run inside, from this crate.
 const INSIDE: [&str; 3] = ["probe", "tunnel-client", "model-client"];

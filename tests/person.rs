@@ -98,6 +98,16 @@ impl Person {
         self.dir.path().join(name)
     }
 
+    /// anet's cache: root's is where other users can reach what is theirs in it.
+    pub fn cache(&self) -> PathBuf {
+        match (harness::kind(), self.who) {
+            (Harness::Root, Who::Root) => PathBuf::from("/var/cache/anet"),
+            (Harness::Root, Who::User) | (Harness::Namespace | Harness::User, _) => {
+                self.path("cache").join("anet")
+            }
+        }
+    }
+
     /// Hands a file to the person.
     pub fn give(&self, path: &Path) {
         if let Some(uid) = self.uid() {
@@ -290,12 +300,17 @@ impl<'a> Call<'a> {
     /// # Panics
     /// When it takes longer than its time-out.
     pub fn output(self) -> Outcome {
-        let outcome = match self.net {
-            Some(net) => net.inside(|| self.call()),
-            None => self.call(),
-        };
+        let outcome = self.attempt();
         assert!(!outcome.timed_out, "{self:?} did not end within {:?}: {outcome}", self.timeout);
         outcome
+    }
+
+    /// Makes the call and waits for its end, or ends it with its time-out: [`Outcome::timed_out`].
+    pub fn attempt(&self) -> Outcome {
+        match self.net {
+            Some(net) => net.inside(|| self.call()),
+            None => self.call(),
+        }
     }
 
     fn call(&self) -> Outcome {
@@ -400,6 +415,20 @@ impl Outcome {
     /// The exit status as a shell shows it.
     pub fn code(&self) -> i32 {
         self.status.code().unwrap_or_else(|| 128 + self.status.signal().unwrap_or_default())
+    }
+
+    /// It did not end in its time and was killed.
+    pub fn timed_out(&self) -> bool {
+        self.timed_out
+    }
+
+    /// Standard output as JSON.
+    ///
+    /// # Panics
+    /// When it is none.
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self}"))
     }
 
     /// Standard output as text, its last line end removed.

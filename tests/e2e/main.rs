@@ -20,6 +20,8 @@ mod kill;
 mod limits;
 mod model;
 mod model_limits;
+mod node_basics;
+mod node_budget;
 mod prb;
 mod programs;
 mod protected;
