@@ -123,12 +123,18 @@ pub fn sentence(code: Code) -> &'static str {
             "only the node's operator, or for a service a member of the group anet, may command this node; use sudo, or join \
              the group"
         }
-        Code::BadTask => "a task has 1 byte to 1 MiB of text; shorten it, or put what is long into a file that the agent fetches",
+        Code::BadTask => {
+            "a task has 1 byte to 1 MiB of text; shorten it, or put what is long into a file that the agent fetches"
+        }
         Code::OtherTask => {
             "this interaction is known with another task or of another peer, and a name means one task; choose another name"
         }
-        Code::InboxFull => "so many tasks are waiting that no further one is taken; see `anet inbox`, and send it again later",
-        Code::NoSuchInteraction => "there is no interaction or run of that name here; `anet inbox` lists them",
+        Code::InboxFull => {
+            "so many tasks are waiting that no further one is taken; see `anet inbox`, and send it again later"
+        }
+        Code::NoSuchInteraction => {
+            "there is no interaction or run of that name here; `anet inbox` lists them"
+        }
         Code::BadDatabase => {
             "the inbox's database cannot be used; it is left as it is: see the free space and the rights of the state \
              directory, or whether another version of anet wrote it"

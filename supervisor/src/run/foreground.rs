@@ -90,6 +90,8 @@ pub struct Foreground {
     signals: Signals,
     told: Told,
     output: Option<Output>,
+    /// Where the answer goes.
+    operator: Option<File>,
     failed: Option<Code>,
     walls: Value,
     stopped: bool,
@@ -136,8 +138,8 @@ impl Foreground {
     /// When the ends cannot be used.
     pub fn new(job: Job, ends: Ends, signals: Signals) -> Result<Foreground, Fatal> {
         let Ends { lines, answer, terminal, chain, guard, stdio, record, probe_cache, .. } = ends;
-        let output = job.answer.zip(answer);
-        let output = output.map(|(answer, (reader, operator))| Output::new(answer, reader, operator));
+        let (output, operator) = answer.unzip();
+        let output = job.answer.zip(output).map(|(answer, reader)| Output::new(answer.format, reader));
         Ok(Foreground {
             record: record.filter(|_| job.record),
             job,
@@ -153,6 +155,7 @@ impl Foreground {
             signals,
             told: Told::default(),
             output,
+            operator,
             failed: None,
             walls: Value::Null,
             stopped: false,

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::egress::{Attempts, Taken, tunnel_limits};
-use super::requests::Requests;
+use super::requests::{Requests, model_limits};
 use super::violations::Violations;
 use super::{Fatal, Journal, Lines};
 use crate::chain::{at_unix_ms, hex, rfc3339};
@@ -111,6 +111,10 @@ pub(crate) struct Run {
     pub(super) requests: Requests,
     /// Model requests that wait for their debit, in order, with their bytes.
     wanting: VecDeque<(u32, u64)>,
+    /// The node itself asks the model ([`Run::ask`]).
+    asking: bool,
+    /// What the model answered it.
+    answer: Option<String>,
     violations: Violations,
     used: Used,
     ended: Option<Ended>,
@@ -160,6 +164,8 @@ impl Run {
             attempts: Attempts::default(),
             requests: Requests::default(),
             wanting: VecDeque::new(),
+            asking: false,
+            answer: None,
             violations: Violations::default(),
             used: Used::default(),
             ended: None,
@@ -195,6 +201,11 @@ impl Run {
             && (!broker_open || broker_closed)
     }
 
+    /// What the model answered, where the node asked it itself.
+    pub(crate) fn take_answer(&mut self) -> Option<String> {
+        self.answer.take()
+    }
+
     /// Why its sandbox could not be used.
     pub(crate) fn take_unavailable(&mut self) -> Option<Trouble> {
         self.unavailable.take()
@@ -218,6 +229,39 @@ impl Run {
                 .launcher
                 .send(&ToLauncher::Launch(run), &[input.as_fd(), output.as_fd(), errors.as_fd()])?;
         }
+        Ok(())
+    }
+
+    /// SEL-3: the node asks the model itself; no program is started and no sandbox made. To be called after [`Run::admit`].
+    pub(crate) fn ask(&mut self, task: &OwnedFd) -> Result<(), Fatal> {
+        let (Some(channel), Some(model)) = (&self.lines.broker, &self.job.model) else {
+            return Err(Fatal::Gone("anet-broker"));
+        };
+        let run = self.job.run;
+        let ask = ToBroker::Ask {
+            run,
+            policy: model.policy.clone(),
+            limits: model_limits(&self.job.limits),
+            debits: self.debits_requests(),
+        };
+        channel.send(&ask, &[task.as_fd()])?;
+        self.told.launcher_closed = true;
+        self.told.broker_open = true;
+        self.told.broker_opened = true;
+        self.asking = true;
+        self.stdio = None;
+        self.begin(Value::Null)
+    }
+
+    /// It runs from now on.
+    fn begin(&mut self, walls: Value) -> Result<(), Fatal> {
+        self.append("run.started", &json!({ "walls": walls }))?;
+        let now = Instant::now();
+        self.phase = Phase::Running;
+        self.began = Some(now);
+        self.wall_ends = self.job.limits.get(LimitName::WallClock).map(|ms| now + Duration::from_millis(ms));
+        self.window_ends = self.job.budget.window.map(|ms| now + Duration::from_millis(ms));
+        self.events.push_back(Event::Started);
         Ok(())
     }
 
@@ -272,15 +316,8 @@ impl Run {
             return Ok(());
         }
         let walls = std::mem::take(&mut self.walls);
-        self.append("run.started", &json!({ "walls": walls }))?;
-        self.lines.launcher.send(&ToLauncher::Go(self.job.run), &[])?;
-        let now = Instant::now();
-        self.phase = Phase::Running;
-        self.began = Some(now);
-        self.wall_ends = self.job.limits.get(LimitName::WallClock).map(|ms| now + Duration::from_millis(ms));
-        self.window_ends = self.job.budget.window.map(|ms| now + Duration::from_millis(ms));
-        self.events.push_back(Event::Started);
-        Ok(())
+        self.begin(walls)?;
+        Ok(self.lines.launcher.send(&ToLauncher::Go(self.job.run), &[])?)
     }
 
     /// The command has ended, or never began: the rest closes.
@@ -304,6 +341,10 @@ impl Run {
         if !self.told.asked_to_end && !self.told.exited {
             self.told.asked_to_end = true;
             self.phase_ends = Instant::now() + END_TIME;
+            if self.asking {
+                self.told.exited = true;
+                return self.begin_ending();
+            }
             self.lines.launcher.send(&ToLauncher::End(self.job.run), &[])?;
         }
         Ok(())

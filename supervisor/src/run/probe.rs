@@ -66,7 +66,7 @@ fn words(failure: ProbeFailure) -> String {
 
 /// The text that remembers a good result for what `key` describes.
 #[must_use]
-pub(super) fn remember(key: &str, now: SystemTime) -> String {
+pub fn remember(key: &str, now: SystemTime) -> String {
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     format!("{FORMAT} {seconds} {key}\n")
 }

@@ -189,6 +189,14 @@ fn explain(trouble: UpstreamTrouble) -> String {
         }
         UpstreamTrouble::Cut => "it ended the connection before its answer was whole",
         UpstreamTrouble::Malformed => "what it answered is no HTTP that can be passed on",
+        UpstreamTrouble::Filtered => "its content filter took the task or the answer away",
+        UpstreamTrouble::Empty => {
+            "its answer has no text; a model that thinks may have spent all of its tokens on that, so see output_tokens"
+        }
+        UpstreamTrouble::TooLong => "its answer is over 1 MiB, and was not taken; ask for a shorter one",
+        UpstreamTrouble::NoCompletion => {
+            "what it answered is no chat completion; see whether api_base names a service that is compatible with OpenAI's"
+        }
         UpstreamTrouble::Unreachable(reason) if is_address(reason) => {
             "its address may not be reached; if it is one of your own network, set api_base_private = true in anet.toml"
         }

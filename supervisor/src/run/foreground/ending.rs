@@ -1,6 +1,6 @@
 //! The last of a run in the foreground: its chain sealed, its record written, its operator told.
 
-use super::super::answer::Told;
+use super::super::answer::tame;
 use super::*;
 
 impl Foreground {
@@ -13,7 +13,7 @@ impl Foreground {
             run.failed(code);
         }
         let ended = self.tell_answer(run.ended())?;
-        let (record, sealed) = run.close(ended);
+        let (record, sealed) = run.close("run.ended", ended);
         let not_started = run.not_started(ended);
         self.say(&not_started);
         if !self.job.quiet {
@@ -53,12 +53,25 @@ impl Foreground {
     fn tell_answer(&mut self, ended: Ended) -> Result<Ended, Fatal> {
         let Some(mut output) = self.output.take() else { return Ok(ended) };
         let Ended::Status(status) = ended else { return Ok(ended) };
-        match output.finish()? {
-            Told::Answer => Ok(ended),
-            Told::Nothing(why) => {
+        let mut text = match output.finish() {
+            Ok(text) => text,
+            Err(why) => {
                 self.say(&format!("anet: {}: {why}\n", self.job.agent));
-                Ok(Ended::Status(status.max(1)))
+                return Ok(Ended::Status(status.max(1)));
             }
+        };
+        let Some(operator) = &mut self.operator else { return Ok(ended) };
+        // What is written to a terminal must not steer it.
+        if self.job.answer.is_some_and(|answer| answer.to_terminal) {
+            text = tame(&text);
+        }
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        match operator.write_all(text.as_bytes()) {
+            // A reader that went away has read enough.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+            Ok(()) | Err(_) => Ok(ended),
         }
     }
 }

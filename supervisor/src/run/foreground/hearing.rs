@@ -79,8 +79,8 @@ impl Foreground {
 
     pub(super) fn hear_broker(&mut self) -> Result<(), Fatal> {
         let Some(channel) = &self.lines.broker else { return Ok(()) };
-        let message = match channel.try_receive()? {
-            Received::Message(message, _) => message,
+        let (message, descriptors) = match channel.try_receive()? {
+            Received::Message(message, descriptors) => (message, descriptors),
             Received::Empty => return Ok(()),
             Received::Closed => return Err(Fatal::Gone("anet-broker")),
         };
@@ -91,7 +91,7 @@ impl Foreground {
                 self.told.broker_hello = true;
                 return super::super::requests::check_broker(model, *key, *roots).map_err(Fatal::Unavailable);
             }
-            (_, Some(run), _) => run.hear_broker(&message)?,
+            (_, Some(run), _) => run.hear_broker(&message, &descriptors)?,
             (_, None, _) => return Err(self.unexpected(&message)),
         }
         self.take_events()

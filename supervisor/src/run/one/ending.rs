@@ -8,8 +8,8 @@ impl Run {
         self.ended.unwrap_or(Ended::Failed(Code::ProcessDied))
     }
 
-    /// Its record, and the last line of its evidence, on disk before anybody acts on it (EVI-1).
-    pub(crate) fn close(&mut self, ended: Ended) -> (Record, Result<(), Fatal>) {
+    /// Its record, and the last line of its evidence (`run.ended` or `run.interrupted`), on disk before anybody acts on it (EVI-1).
+    pub(crate) fn close(&mut self, kind: &str, ended: Ended) -> (Record, Result<(), Fatal>) {
         let record = self.record(ended);
         let body = json!({
             "exit": record.exit, "limits": record.limits, "budget": record.budget, "model": record.model,
@@ -17,7 +17,7 @@ impl Run {
             "violations": record.violations.len() as u64 + record.violations_omitted,
             "ended": record.ended,
         });
-        let closed = self.append("run.ended", &body).and_then(|()| Ok(self.journal.close()?));
+        let closed = self.append(kind, &body).and_then(|()| Ok(self.journal.close()?));
         (record, closed)
     }
 

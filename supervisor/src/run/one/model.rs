@@ -1,8 +1,7 @@
 //! The broker: opened, heard, asked for debits, closed.
 
-use ipc_proto::broker::MOST_CONNECTIONS;
+use ipc_proto::broker::{Answered, MOST_CONNECTIONS};
 
-use super::super::requests::model_limits;
 use super::*;
 use crate::ledger::Debit;
 
@@ -23,17 +22,17 @@ impl Run {
 
     pub(super) fn close_broker(&mut self) -> Result<(), Fatal> {
         self.wanting.clear();
-        match self.lines.broker.as_ref().filter(|_| self.told.broker_open) {
+        match self.lines.broker.as_ref().filter(|_| self.told.broker_open && !self.told.broker_closed) {
             Some(channel) => Ok(channel.send(&ToBroker::Close { run: self.job.run }, &[])?),
             None => Ok(()),
         }
     }
 
-    fn debits_requests(&self) -> bool {
+    pub(super) fn debits_requests(&self) -> bool {
         self.job.budget.destinations.is_some() || self.job.budget.bytes_out.is_some()
     }
 
-    pub(crate) fn hear_broker(&mut self, message: &FromBroker) -> Result<(), Fatal> {
+    pub(crate) fn hear_broker(&mut self, message: &FromBroker, descriptors: &[OwnedFd]) -> Result<(), Fatal> {
         let job = self.job.run;
         let serving = self.told.broker_opened && !self.told.broker_closed;
         match message {
@@ -68,6 +67,18 @@ impl Run {
                     "bytes_out": report.bytes_out, "bytes_in": report.bytes_in, "ended": report.ended,
                 });
                 self.append("model.decided", &body)
+            }
+            FromBroker::Answered { run, answered, totals } if *run == job && serving && self.asking => {
+                self.requests.totals = *totals;
+                self.told.broker_closed = true;
+                self.told.exited = true;
+                self.answer = match (answered, descriptors.first()) {
+                    (Answered::Text, Some(memory)) => Some(bulk::open::<String>(memory.as_fd())?),
+                    (Answered::Text | Answered::Nothing, _) => None,
+                };
+                let status = Ended::Status(u8::from(self.answer.is_none()));
+                self.ended.get_or_insert(status);
+                self.begin_ending()
             }
             FromBroker::Closed { run, totals } if *run == job && serving => {
                 self.requests.totals = *totals;
