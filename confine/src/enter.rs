@@ -46,7 +46,10 @@ impl fmt::Display for Report {
         if !self.landlock_missing.is_empty() {
             write!(f, " (the kernel lacks: {})", self.landlock_missing.join(", "))?;
         }
-        f.write_str(", system calls filtered")
+        match privileges(self.role).seccomp {
+            Some(_) => f.write_str(", system calls filtered"),
+            None => f.write_str(", system calls not filtered"),
+        }
     }
 }
 
@@ -138,6 +141,9 @@ fn limit(limit: &Limit) -> Result<(), Error> {
 /// Keeps what is both held and granted. Says what that is, and whether the bounding set has nothing else either.
 fn drop_capabilities(granted: CapabilitySet) -> Result<(CapabilitySet, bool), Error> {
     let held = rustix::thread::capabilities(None).map_err(step("asking for its capabilities"))?;
+    if granted.is_all() {
+        return Ok((held.permitted, false));
+    }
     let bounded = held.effective.contains(CapabilitySet::SETPCAP);
     if bounded {
         drop_bounding_set(granted)?;

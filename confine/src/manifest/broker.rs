@@ -16,7 +16,7 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
     no_new_privs: true,
     dumpable: false,
     landlock: Some(Landlock { files: Files::Named, network: Network::None, scoped: true }),
-    seccomp: &seccomp::native::BROKER,
+    seccomp: Some(&seccomp::native::BROKER),
     network: "none of its own: it speaks over connections that are passed to it, and the proxy makes those to the \
         model's service only",
     limits: &[
@@ -37,13 +37,19 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
     descriptors: &[
         descriptor(Kind::Channel, "the supervisor, the proxy"),
         descriptor(Kind::Pipe, "its log"),
-        descriptor(Kind::File, "the key, until it is read"),
+        descriptor(Kind::File, "the service's key and the signing key, until they are read"),
         descriptor(Kind::Memory, "its service, a task, an answer, sealed"),
         descriptor(Kind::Listener, "a run's model endpoint"),
         descriptor(Kind::Connection, "runs, the model's service"),
         descriptor(Kind::Event, "the runtime's"),
         descriptor(Kind::Null, "0, 1 and 2"),
     ],
-    secrets: "the key of the model's service",
-    talks_to: &[Peer::Process(Role::Supervisor), Peer::Process(Role::Proxy), Peer::Run, Peer::Network],
+    secrets: "the key of the model's service, the key that signs the evidence",
+    talks_to: &[
+        Peer::Process(Role::Supervisor),
+        Peer::Process(Role::Node),
+        Peer::Process(Role::Proxy),
+        Peer::Run,
+        Peer::Network,
+    ],
 };

@@ -86,6 +86,9 @@ fn join(words: impl Iterator<Item = String>) -> String {
 }
 
 fn capabilities(set: CapabilitySet) -> String {
+    if set.is_all() {
+        return "as it was started with".to_owned();
+    }
     let names: Vec<&str> = set.iter_names().map(|(name, _)| name).collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
@@ -107,7 +110,7 @@ fn landlock(domain: Landlock) -> String {
 }
 
 fn calls(privileges: &Privileges) -> String {
-    let list = privileges.seccomp.list;
+    let Some(list) = privileges.seccomp.map(|filter| filter.list) else { return "all".to_owned() };
     match list.otherwise {
         Action::Allow => format!("all but {} that are refused", list.rules.len()),
         Action::Errno(_) | Action::KillProcess => format!("these {} only", list.rules.len()),
@@ -129,6 +132,7 @@ fn peer_name(peer: Peer) -> &'static str {
         Peer::Init => "anet-init",
         Peer::Run => "runs",
         Peer::Operator => "the operator",
+        Peer::Client => "clients of the control socket",
         Peer::Network => "the network",
     }
 }

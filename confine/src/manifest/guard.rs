@@ -18,7 +18,7 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
     // Its children would inherit a domain; and one entered after they were started, with a signal scope, would keep its
     // parent-death signal from them.
     landlock: None,
-    seccomp: &seccomp::native::GUARD,
+    seccomp: Some(&seccomp::native::GUARD),
     network: "none: it makes no socket",
     limits: &[NO_CORE],
     descriptors: &[

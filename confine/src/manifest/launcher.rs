@@ -18,7 +18,7 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
     // servers use any port of that. Entered only where the launcher has no namespaces of its own, which do the same: see
     // `enter`.
     landlock: Some(Landlock { files: Files::Unrestricted, network: Network::Unrestricted, scoped: true }),
-    seccomp: &seccomp::native::LAUNCHER,
+    seccomp: Some(&seccomp::native::LAUNCHER),
     network: "a namespace of its own without an interface, where the host lets the guard make one",
     limits: &[NO_CORE],
     descriptors: &[
@@ -34,5 +34,5 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
         descriptor(Kind::Null, "0, 1 and 2"),
     ],
     secrets: "none",
-    talks_to: &[Peer::Process(Role::Supervisor), Peer::Init],
+    talks_to: &[Peer::Process(Role::Supervisor), Peer::Process(Role::Node), Peer::Init],
 };

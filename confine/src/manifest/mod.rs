@@ -6,7 +6,10 @@
 mod broker;
 mod describe;
 mod guard;
+mod keeper;
 mod launcher;
+mod node;
+mod outside;
 mod proxy;
 mod supervisor;
 mod terminal;
@@ -47,6 +50,8 @@ roles! {
     Guard => guard::PRIVILEGES,
     /// Decides. Holds no secret, has no network, starts nothing.
     Supervisor => supervisor::PRIVILEGES,
+    /// Decides for all runs of a node. Holds no secret, has no network, starts nothing.
+    Node => node::PRIVILEGES,
     /// Starts programs in the sandbox.
     Launcher => launcher::PRIVILEGES,
     /// Connects to allowed hosts.
@@ -55,6 +60,10 @@ roles! {
     Broker => broker::PRIVILEGES,
     /// Joins the operator's terminal to a run's pseudo-terminal.
     Terminal => terminal::PRIVILEGES,
+    /// Starts what runs outside of the sandbox.
+    Outside => outside::PRIVILEGES,
+    /// Starts a user's guard again when it has ended.
+    Keeper => keeper::PRIVILEGES,
 }
 
 impl Role {
@@ -83,7 +92,8 @@ pub struct Privileges {
     pub file_mode: u32,
     /// The user that it runs as where there is a service. Otherwise all share the operator's.
     pub service_user: &'static str,
-    /// The capabilities that it keeps, of those that it was started with. No other is left in any set.
+    /// The capabilities that it keeps, of those that it was started with. No other is left in any set; with all of them, no set
+    /// is touched.
     pub capabilities: CapabilitySet,
     /// Whether no exec gives it more than it has.
     pub no_new_privs: bool,
@@ -91,8 +101,8 @@ pub struct Privileges {
     pub dumpable: bool,
     /// Its Landlock domain, if it has one.
     pub landlock: Option<Landlock>,
-    /// Its system calls.
-    pub seccomp: &'static Filter,
+    /// Its system calls; none: not filtered, since what it starts would inherit that.
+    pub seccomp: Option<&'static Filter>,
     /// What it can reach over a network, in words.
     pub network: &'static str,
     /// Its limits, never above those that it was started with.
@@ -194,6 +204,8 @@ pub enum Peer {
     Run,
     /// The operator's terminal.
     Operator,
+    /// Whoever may connect to the control socket.
+    Client,
     /// Hosts of the network.
     Network,
 }
@@ -216,9 +228,15 @@ mod tests {
         for role in Role::ALL {
             let own = privileges(*role);
             assert_eq!(own.role, *role);
-            assert_eq!(own.seccomp.list.name, own.name, "{role} has the filter of its own name");
             assert!(!own.dumpable, "{role}");
-            assert!(own.no_new_privs, "{role}: a filter needs it");
+            match own.seccomp {
+                Some(filter) => {
+                    assert_eq!(filter.list.name, own.name, "{role} has the filter of its own name");
+                    assert!(own.no_new_privs, "{role}: a filter needs it");
+                }
+                // Whoever starts programs that are not anet's, and those alone.
+                None => assert!([Role::Outside, Role::Keeper].contains(role), "{role}"),
+            }
             assert!(own.limits.iter().any(|limit| matches!(limit.resource, Resource::Core)), "{role}");
         }
     }
@@ -229,7 +247,7 @@ mod tests {
         for role in Role::ALL {
             for peer in privileges(*role).talks_to {
                 if let Peer::Process(other) = peer {
-                    assert_ne!(*other, Role::Guard);
+                    assert!(![Role::Guard, Role::Keeper].contains(other));
                     assert!(
                         privileges(*other).talks_to.contains(&Peer::Process(*role)),
                         "{role} and {other}"
@@ -237,6 +255,8 @@ mod tests {
                 }
             }
         }
-        assert!(privileges(Role::Guard).talks_to.is_empty());
+        for alone in [Role::Guard, Role::Keeper] {
+            assert!(privileges(alone).talks_to.is_empty());
+        }
     }
 }

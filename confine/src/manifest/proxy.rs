@@ -20,7 +20,7 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
     no_new_privs: true,
     dumpable: false,
     landlock: Some(Landlock { files: Files::Named, network: Network::ConnectTcp(PORTS), scoped: true }),
-    seccomp: &seccomp::native::PROXY,
+    seccomp: Some(&seccomp::native::PROXY),
     network: "IPv4 and IPv6: TCP to ports 443, 53 and the one of `api_base`, UDP; it listens nowhere",
     limits: &[
         NO_CORE,
@@ -37,5 +37,11 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
         descriptor(Kind::Null, "0, 1 and 2"),
     ],
     secrets: "none",
-    talks_to: &[Peer::Process(Role::Supervisor), Peer::Process(Role::Broker), Peer::Run, Peer::Network],
+    talks_to: &[
+        Peer::Process(Role::Supervisor),
+        Peer::Process(Role::Node),
+        Peer::Process(Role::Broker),
+        Peer::Run,
+        Peer::Network,
+    ],
 };

@@ -16,7 +16,7 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
     no_new_privs: true,
     dumpable: false,
     landlock: Some(Landlock { files: Files::Named, network: Network::None, scoped: true }),
-    seccomp: &seccomp::native::SUPERVISOR,
+    seccomp: Some(&seccomp::native::SUPERVISOR),
     network: "none",
     limits: &[
         NO_CORE,

@@ -17,7 +17,7 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
     no_new_privs: true,
     dumpable: false,
     landlock: Some(Landlock { files: Files::Named, network: Network::None, scoped: true }),
-    seccomp: &seccomp::native::TERMINAL,
+    seccomp: Some(&seccomp::native::TERMINAL),
     network: "none",
     limits: &[
         NO_CORE,

@@ -49,9 +49,9 @@ pub(crate) use aarch64 as native;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64 as native;
 
-/// Enters the filter of `role` in this thread. [`enter`](crate::enter) does it last. Needs `no_new_privs`.
+/// Enters the filter of `role`, if it has one, in this thread. [`enter`](crate::enter) does it last. Needs `no_new_privs`.
 pub fn install(role: Role) -> Result<(), Error> {
-    install_filter(crate::privileges(role).seccomp)
+    crate::privileges(role).seccomp.map_or(Ok(()), install_filter)
 }
 
 /// Enters the filter of the sandbox (SBX-4), for anet-init and what it executes. Needs `no_new_privs`.

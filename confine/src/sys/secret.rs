@@ -1,9 +1,10 @@
 //! Memory for a secret: never in swap, never in a dump, wiped when it goes.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
 use zeroize::Zeroize;
 
 /// The longest secret, in bytes.
@@ -43,21 +44,7 @@ impl Secret {
     /// # Errors
     /// [`SecretError`]; what was read is wiped.
     pub fn read(source: OwnedFd) -> Result<Secret, SecretError> {
-        // Not through an array on the stack: a secret is never there, but the pages are large.
-        let mut secret = Secret { pages: Box::new(Pages([0; PAGE])), start: 0, end: 0, locked: false };
-        secret.locked = secret.protect();
-        loop {
-            let room = secret.pages.0.get_mut(secret.end..=MAX_SECRET).unwrap_or_default();
-            if room.is_empty() {
-                return Err(SecretError::TooLong);
-            }
-            match rustix::io::read(&source, room) {
-                Ok(0) => break,
-                Ok(count) => secret.end += count,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(SecretError::Read(errno)),
-            }
-        }
+        let mut secret = Secret::read_raw(source.as_fd())?;
         let blank = |byte: &u8| byte.is_ascii_whitespace();
         let text = secret.expose();
         let before = text.iter().take_while(|byte| blank(byte)).count();
@@ -65,6 +52,53 @@ impl Secret {
         secret.start = before;
         secret.end = secret.end.saturating_sub(after).max(before);
         Ok(secret)
+    }
+
+    /// Reads all that the descriptor has from where it stands, every byte of it, straight into its own memory.
+    ///
+    /// # Errors
+    /// As [`Secret::read`].
+    pub fn read_raw(source: BorrowedFd<'_>) -> Result<Secret, SecretError> {
+        let mut secret = Secret::empty();
+        loop {
+            let room = secret.pages.0.get_mut(secret.end..=MAX_SECRET).unwrap_or_default();
+            if room.is_empty() {
+                return Err(SecretError::TooLong);
+            }
+            match rustix::io::read(source, room) {
+                Ok(0) => return Ok(secret),
+                Ok(count) => secret.end += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(SecretError::Read(errno)),
+            }
+        }
+    }
+
+    /// A new one of `length` bytes, by the kernel's own chance, made where it stays.
+    ///
+    /// # Errors
+    /// [`SecretError::TooLong`] over [`MAX_SECRET`]; otherwise what the kernel says, which is nothing once it has started.
+    pub fn random(length: usize) -> Result<Secret, SecretError> {
+        let mut secret = Secret::empty();
+        while secret.end < length {
+            let room = secret.pages.0.get_mut(secret.end..length.min(MAX_SECRET)).unwrap_or_default();
+            if room.is_empty() {
+                return Err(SecretError::TooLong);
+            }
+            match getrandom(room, GetRandomFlags::empty()) {
+                Ok(count) => secret.end += count,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(SecretError::Read(errno)),
+            }
+        }
+        Ok(secret)
+    }
+
+    fn empty() -> Secret {
+        // Not through an array on the stack: a secret is never there, but the pages are large.
+        let mut secret = Secret { pages: Box::new(Pages([0; PAGE])), start: 0, end: 0, locked: false };
+        secret.locked = secret.protect();
+        secret
     }
 
     /// The secret itself.
@@ -137,6 +171,21 @@ mod tests {
         let long = vec![b'k'; MAX_SECRET];
         assert_eq!(secret(&long).unwrap().expose(), long);
         assert_eq!(secret(&[b'k'; MAX_SECRET + 1]).unwrap_err(), SecretError::TooLong);
+    }
+
+    /// EVI-1: what is no text is read to the byte, and a new one is what the kernel made up.
+    #[test]
+    fn a_raw_secret_keeps_every_byte() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b" \n\0 k\n").unwrap();
+        std::io::Seek::rewind(&mut file).unwrap();
+        assert_eq!(Secret::read_raw(file.as_fd()).unwrap().expose(), b" \n\0 k\n");
+        assert_eq!(Secret::read_raw(file.as_fd()).unwrap().expose(), b"", "it stands at the end now");
+        let (one, two) = (Secret::random(32).unwrap(), Secret::random(32).unwrap());
+        assert_eq!((one.expose().len(), two.expose().len()), (32, 32));
+        assert!(one.expose() != two.expose() && one.expose() != [0; 32]);
+        assert_eq!(Secret::random(MAX_SECRET).unwrap().expose().len(), MAX_SECRET);
+        assert_eq!(Secret::random(MAX_SECRET + 1).unwrap_err(), SecretError::TooLong);
     }
 
     /// MOD-1: the pages are locked and stay out of dumps, as the kernel itself says; no text shows the secret.

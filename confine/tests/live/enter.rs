@@ -35,7 +35,7 @@ pub(crate) const CHILDREN: &[Action] = &[
     ("quick", enter_quickly),
 ];
 
-const ALLOW_LISTS: [&str; 4] = ["supervisor", "proxy", "broker", "terminal"];
+const ALLOW_LISTS: [&str; 5] = ["supervisor", "node", "proxy", "broker", "terminal"];
 
 fn role(name: &str) -> Role {
     *Role::ALL.iter().find(|role| role.name() == name).unwrap()
@@ -79,8 +79,24 @@ fn as_the_manifest_says() {
                 u8::from(wanted.no_new_privs).to_string(),
                 "{role}"
             );
-            assert_eq!(status_field(&status, "Seccomp"), "2", "{role}");
-            assert_eq!(status_field(&status, "Seccomp_filters"), "1", "{role}");
+            let (mode, filters) = if wanted.seccomp.is_some() { ("2", "1") } else { ("0", "0") };
+            assert_eq!(status_field(&status, "Seccomp"), mode, "{role}");
+            assert_eq!(status_field(&status, "Seccomp_filters"), filters, "{role}");
+            for limit in wanted.limits {
+                let got = limit_of(running.child.pid, limit.resource);
+                assert!(got <= limit.at_most, "{role} {:?} {got}", limit.resource);
+            }
+            if wanted.capabilities.is_all() {
+                // Those that start the operator's own programs are as they were started.
+                let own = std::fs::read_to_string("/proc/self/status").unwrap();
+                let sets: &[&str] =
+                    if user { &["CapInh"] } else { &["CapPrm", "CapEff", "CapBnd", "CapInh"] };
+                for set in sets {
+                    assert_eq!(status_field(&status, set), status_field(&own, set), "{role} {set}");
+                }
+                assert_eq!(running.end().status, Status::Exited(0), "{role} ends in order");
+                continue;
+            }
             // Root's guard keeps what its manifest names; nobody has anything to keep.
             let kept = if user || !root() { 0 } else { wanted.capabilities.bits() };
             // An ordinary user cannot empty the bounding set; no_new_privs makes it meaningless.
@@ -90,10 +106,6 @@ fn as_the_manifest_says() {
             }
             for set in ["CapInh", "CapAmb"] {
                 assert_eq!(status_field(&status, set), "0000000000000000", "{role} {set}");
-            }
-            for limit in wanted.limits {
-                let got = limit_of(running.child.pid, limit.resource);
-                assert!(got <= limit.at_most, "{role} {:?} {got}", limit.resource);
             }
             assert_eq!(running.end().status, Status::Exited(0), "{role} ends in order");
         }
@@ -141,10 +153,16 @@ fn forbidden_calls() {
                 continue;
             }
             let told = outcome("attack", &[role, name], as_a_user);
+            if (role, name) == ("node", "openat") {
+                // It opens files of its own; its domain, without a rule here, refuses this one.
+                let expected = if confine::landlock::abi() >= 1 { "-13\n" } else { &told.text };
+                assert_eq!((told.status, told.text.as_str()), (Status::Exited(0), expected));
+                continue;
+            }
             assert_eq!(told.status, Status::Killed(libc::SIGSYS), "{role} {name}: {}", told.text);
         }
     }
-    for role in ["supervisor", "broker", "terminal"] {
+    for role in ["supervisor", "node", "broker", "terminal"] {
         assert_eq!(outcome("attack", &[role, "socket_inet"], as_a_user).status, Status::Killed(libc::SIGSYS));
     }
     // Without the filter the process lives.

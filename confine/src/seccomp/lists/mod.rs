@@ -6,6 +6,7 @@
 pub mod broker;
 pub mod guard;
 pub mod launcher;
+pub mod node;
 pub mod proxy;
 pub mod run;
 pub mod supervisor;
@@ -17,6 +18,7 @@ use super::rule::List;
 pub const ALL: &[&List] = &[
     &guard::LIST,
     &supervisor::LIST,
+    &node::LIST,
     &launcher::LIST,
     &proxy::LIST,
     &broker::LIST,
