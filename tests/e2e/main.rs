@@ -22,6 +22,7 @@ mod model;
 mod model_limits;
 mod node_basics;
 mod node_budget;
+mod node_sandbox;
 mod prb;
 mod programs;
 mod protected;

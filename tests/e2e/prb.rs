@@ -9,7 +9,7 @@ use tests::person::{Person, Who};
 use crate::NONE;
 
 /// A bubblewrap that drops some of its options: it reads those that come through `--args`, and passes the rest on.
-fn weakened(real: &str, drop: &[&str], add: &[&str]) -> String {
+pub(crate) fn weakened(real: &str, drop: &[&str], add: &[&str]) -> String {
     format!(
         r#"#!/usr/bin/python3 -ISE
 import os, sys
@@ -51,7 +51,7 @@ fn install(net: &Internet, person: &Person, script: &str) {
 }
 
 /// The real program under another name.
-fn real(person: &Person) -> String {
+pub(crate) fn real(person: &Person) -> String {
     let real = person.path("bwrap-real");
     copy_program(Path::new("/usr/bin/bwrap"), &real);
     real.to_str().expect("text").to_owned()

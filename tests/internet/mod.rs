@@ -207,6 +207,34 @@ impl Internet {
         self.near.enter(move || namespace::tmpfs(&target).expect("a tmpfs"));
     }
 
+    /// An empty directory of at most so many bytes over another one, for the near side only: a disk that fills up.
+    pub fn small_disk_over(&self, target: impl AsRef<Path>, bytes: u64) {
+        let target = target.as_ref().to_owned();
+        self.near.enter(move || namespace::small(&target, bytes).expect("a small disk"));
+    }
+
+    /// Makes a directory of the machine one that the near side alone can change: files can be removed from it and come
+    /// back.
+    pub fn change_here(&self, target: impl AsRef<Path>) {
+        let target = target.as_ref().to_owned();
+        let make = || tempfile::Builder::new().tempdir_in(self.files.path()).expect("a directory").keep();
+        let (upper, work) = (make(), make());
+        std::fs::set_permissions(&upper, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");
+        self.near.enter(move || namespace::overlay(&target, &upper, &work).expect("an overlay"));
+    }
+
+    /// Makes a directory one that the near side cannot write.
+    pub fn read_only(&self, target: impl AsRef<Path>) {
+        let target = target.as_ref().to_owned();
+        self.near.enter(move || namespace::read_only(&target).expect("a read-only mount"));
+    }
+
+    /// Takes away what was mounted over a directory last.
+    pub fn unmount(&self, target: impl AsRef<Path>) {
+        let target = target.as_ref().to_owned();
+        self.near.enter(move || namespace::unmount(&target).expect("unmount"));
+    }
+
     /// A listener on the near side, which to anet is a service of the host: accepts, greets and counts.
     pub fn host_service(&self, address: IpAddr, port: u16) -> SocketAddr {
         let listener = self.inside(|| TcpListener::bind((address, port))).expect("a service of the host");

@@ -88,3 +88,40 @@ pub(super) fn bind(source: &Path, target: &Path) -> io::Result<()> {
 pub(super) fn tmpfs(target: &Path) -> io::Result<()> {
     Ok(mount(Some("tmpfs"), target, Some("tmpfs"), MsFlags::empty(), Some("mode=0755"))?)
 }
+
+/// A directory of at most so many bytes in memory over another.
+pub(super) fn small(target: &Path, bytes: u64) -> io::Result<()> {
+    let options = format!("mode=0755,size={bytes}");
+    Ok(mount(Some("tmpfs"), target, Some("tmpfs"), MsFlags::empty(), Some(options.as_str()))?)
+}
+
+/// A directory over itself that can be written: what is changed goes to `upper`. `work` is the kernel's own, on the same
+/// file system.
+pub(super) fn overlay(target: &Path, upper: &Path, work: &Path) -> io::Result<()> {
+    let (lower, upper, work) = (target.display(), upper.display(), work.display());
+    let options = format!("lowerdir={lower},upperdir={upper},workdir={work},userxattr");
+    Ok(mount(Some("overlay"), target, Some("overlay"), MsFlags::empty(), Some(options.as_str()))?)
+}
+
+/// A directory over itself that cannot be written.
+pub(super) fn read_only(target: &Path) -> io::Result<()> {
+    bind(target, target)?;
+    // The flags that the mount below has are kept: a user namespace may not drop them.
+    let kept = nix::sys::statvfs::statvfs(target)?.flags();
+    let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    for (kept_as, flag) in [
+        (nix::sys::statvfs::FsFlags::ST_NOSUID, MsFlags::MS_NOSUID),
+        (nix::sys::statvfs::FsFlags::ST_NODEV, MsFlags::MS_NODEV),
+        (nix::sys::statvfs::FsFlags::ST_NOEXEC, MsFlags::MS_NOEXEC),
+    ] {
+        if kept.contains(kept_as) {
+            flags |= flag;
+        }
+    }
+    Ok(mount(None::<&str>, target, None::<&str>, flags, None::<&str>)?)
+}
+
+/// Takes the topmost mount away.
+pub(super) fn unmount(target: &Path) -> io::Result<()> {
+    Ok(nix::mount::umount2(target, nix::mount::MntFlags::MNT_DETACH)?)
+}
