@@ -18,11 +18,17 @@ use tokio::time::timeout;
 use crate::answer::{self, Answer};
 use crate::policy::{self, Headers, Interface, Refusal, Route, Rule, seconds};
 use crate::report::Report;
+use crate::room::Room;
 use crate::run::{Bodies, Run};
 use crate::upstream::{Incoming, Outgoing, Upstreams};
 
 /// How long a body may take.
 pub const BODY_TIME: Duration = Duration::from_secs(60);
+
+/// How much of bodies all runs together may have under way, in KiB, beside what each may have: half of the data that the
+/// process may have at all (the manifest's limit). What else it needs for them is one body's at a time. Enough for a few
+/// requests of each of some dozens of runs; with more each waits for those before it.
+const ROOM: u32 = 512 * 1024;
 
 /// What every request of every run needs.
 pub struct Service {
@@ -32,6 +38,16 @@ pub struct Service {
     pub whose: policy::Service,
     /// Whether it can be asked: there is a key, or it needs none.
     pub has_key: bool,
+    /// Memory for bodies, of all runs together.
+    pub room: Room,
+}
+
+impl Service {
+    /// A service that nobody has asked yet.
+    #[must_use]
+    pub fn new(upstreams: Upstreams, whose: policy::Service, has_key: bool) -> Service {
+        Service { upstreams, whose, has_key, room: Room::new(ROOM) }
+    }
 }
 
 /// Answers an agent's request. `refused`: its head was, and the request stands in for it.
@@ -116,7 +132,8 @@ async fn answer(
     before_the_body(service, run)?;
     let length = length_of(&body)?;
     run.check_body(length)?;
-    let room = run.room_for(length).await;
+    // The run's own first: whoever waits for that keeps nobody else waiting.
+    let room = (run.room_for(length).await, service.room.take(length).await);
     let body = read(body, length).await?;
     let incoming = ask(service, run, question, body, report).await?;
     drop(room);
@@ -221,6 +238,11 @@ pub fn refusal_of(trouble: UpstreamTrouble, silence: Duration) -> Refusal {
         UpstreamTrouble::Silent => Refusal::of(Rule::UpstreamTimeout, &seconds(silence)),
         UpstreamTrouble::Cut => Refusal::plain(Rule::UpstreamClosed),
         UpstreamTrouble::Malformed => Refusal::of(Rule::UpstreamMalformed, "it is no HTTP"),
+        // Nobody looks into an agent's answers for these.
+        UpstreamTrouble::Filtered
+        | UpstreamTrouble::Empty
+        | UpstreamTrouble::TooLong
+        | UpstreamTrouble::NoCompletion => Refusal::of(Rule::UpstreamMalformed, trouble.as_str()),
     }
 }
 

@@ -3,16 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use ipc_proto::RunId;
 use ipc_proto::broker::{
     FromBroker, LARGEST_BODY, MOST_CONNECTIONS, ModelLimits, ModelPolicy, ModelTotals, RequestReport,
 };
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::policy::{Policy, Refusal, Rule, Service, amount};
+use crate::room::{Room, Taken};
 
 /// Messages of a run that may wait for the supervisor before its next request waits too.
 const MOST_WAITING: usize = 32;
@@ -21,7 +21,6 @@ const MOST_WAITING: usize = 32;
 /// both and its values ([`json::MAX_VALUES`](crate::policy::json::MAX_VALUES)): for one body at a time, since nobody waits
 /// while it is rewritten.
 const ROOM: u32 = 64 * 1024;
-const KIB: u64 = 1024;
 
 /// Nobody asked for what was answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +39,7 @@ pub struct Run {
     totals: Cell<ModelTotals>,
     connections: Cell<u64>,
     requests: Cell<u32>,
-    room: Arc<Semaphore>,
+    room: Room,
     questions: RefCell<HashMap<u32, oneshot::Sender<bool>>>,
     waiting: RefCell<VecDeque<FromBroker>>,
     /// Something waits for the supervisor.
@@ -67,7 +66,7 @@ impl Run {
             totals: Cell::default(),
             connections: Cell::new(0),
             requests: Cell::new(0),
-            room: Arc::new(Semaphore::new(usize::try_from(ROOM).unwrap_or(usize::MAX))),
+            room: Room::new(ROOM),
             questions: RefCell::default(),
             waiting: RefCell::default(),
             filled: Notify::new(),
@@ -160,11 +159,9 @@ impl Run {
         self.count(|totals| totals.refused += 1);
     }
 
-    /// Waits until there is memory for a body of this length.
-    pub async fn room_for(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
-        // A body over all of the room (its limit was raised that far) has the room for itself.
-        let kib = u32::try_from(bytes.div_ceil(KIB)).unwrap_or(ROOM).min(ROOM);
-        Arc::clone(&self.room).acquire_many_owned(kib).await.ok()
+    /// Waits until the run may have a body of this length under way.
+    pub async fn room_for(&self, bytes: u64) -> Option<Taken> {
+        self.room.take(bytes).await
     }
 
     /// Debits a request, where a budget asks for that. No answer is no.

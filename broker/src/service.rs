@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-use ipc_proto::broker::{Answered, FromBroker, KeyState, ToBroker};
+use ipc_proto::broker::{Answered, FromBroker, KeyState, PublicKey, ToBroker};
 use ipc_proto::line::passed_listener;
 use ipc_proto::{Channel, ChannelError, Line, Received, RunId};
 use tokio::net::TcpListener;
@@ -18,6 +18,7 @@ use crate::connection;
 use crate::report::Report;
 use crate::requests::Service;
 use crate::run::{Run, Unasked};
+use crate::signing::{Signer, SigningError};
 use crate::{ask, upstream};
 
 /// Messages that may wait for the supervisor before whoever has the next one waits too.
@@ -44,6 +45,9 @@ pub enum Error {
     /// A passed task cannot be read.
     #[error("protocol violation, supervisor to broker: {0}")]
     Task(#[from] ipc_proto::bulk::BulkError),
+    /// A checkpoint cannot be signed.
+    #[error(transparent)]
+    Signing(#[from] SigningError),
 }
 
 /// What the supervisor is told first.
@@ -55,31 +59,36 @@ pub struct Facts {
     pub key: KeyState,
     /// Certificates that are trusted.
     pub roots: u32,
+    /// The public half of the signing key, if there is one.
+    pub signing: Option<PublicKey>,
 }
 
 /// A message with its descriptor, if it has one.
 type Letter = (FromBroker, Option<OwnedFd>);
 
-/// Serves until the supervisor is gone, inside a `LocalSet`.
+/// Serves until the supervisor is gone, inside a `LocalSet`. Without a service no run is, without a signer nothing is
+/// signed.
 ///
 /// # Errors
 /// Whatever is not as it must be: nothing is skipped.
 pub async fn serve(
     channel: Channel<FromBroker, ToBroker>,
-    service: Service,
+    service: Option<Service>,
+    signer: Option<Signer>,
     facts: Facts,
 ) -> Result<(), Error> {
     let line = Line::new(channel)?;
     let (outbox, inbox) = mpsc::channel(OUTBOX);
     let mut broker = Broker {
-        service: Rc::new(service),
+        service: service.map(Rc::new),
+        signer,
         outbox,
         runs: HashMap::new(),
         tasks: JoinSet::new(),
         answered: VecDeque::new(),
     };
-    let Facts { landlock, key, roots } = facts;
-    broker.tell(FromBroker::Hello { landlock, key, roots, signing: None }).await;
+    let Facts { landlock, key, roots, signing } = facts;
+    broker.tell(FromBroker::Hello { landlock, key, roots, signing }).await;
     tokio::select! {
         ended = send_all(&line, inbox) => ended,
         ended = broker.listen(&line) => ended,
@@ -122,7 +131,8 @@ impl State {
 }
 
 struct Broker {
-    service: Rc<Service>,
+    service: Option<Rc<Service>>,
+    signer: Option<Signer>,
     outbox: mpsc::Sender<Letter>,
     runs: HashMap<RunId, State>,
     tasks: JoinSet<Ended>,
@@ -170,21 +180,19 @@ impl Broker {
         let unexpected = |state: &'static str| Error::from(ChannelError::unexpected(&message, state));
         match &message {
             ToBroker::Open { run, policy, limits, debits } => {
-                self.is_free(*run).map_err(unexpected)?;
+                let service = self.service_for(*run).map_err(unexpected)?;
                 let listener = passed_listener(descriptors).map_err(Error::Listener)?;
-                let state = Rc::new(Run::new(*run, self.service.whose, policy, *limits, *debits));
+                let state = Rc::new(Run::new(*run, service.whose, policy, *limits, *debits));
                 self.runs.insert(*run, State::Open(Rc::clone(&state)));
                 self.tell(FromBroker::Opened { run: *run }).await;
-                let (service, outbox) = (Rc::clone(&self.service), self.outbox.clone());
-                self.tasks.spawn_local(serve_run(service, state, listener, outbox));
+                self.tasks.spawn_local(serve_run(service, state, listener, self.outbox.clone()));
             }
             ToBroker::Ask { run, policy, limits, debits } => {
-                self.is_free(*run).map_err(unexpected)?;
+                let service = self.service_for(*run).map_err(unexpected)?;
                 let task = task(descriptors)?;
-                let state = Rc::new(Run::new(*run, self.service.whose, policy, *limits, *debits));
+                let state = Rc::new(Run::new(*run, service.whose, policy, *limits, *debits));
                 self.runs.insert(*run, State::Asking(Rc::clone(&state)));
-                let (service, outbox) = (Rc::clone(&self.service), self.outbox.clone());
-                self.tasks.spawn_local(serve_ask(service, state, task, outbox));
+                self.tasks.spawn_local(serve_ask(service, state, task, self.outbox.clone()));
             }
             ToBroker::Debit { run, request, granted } => match self.runs.get(run) {
                 Some(State::Open(state) | State::Asking(state)) => {
@@ -196,7 +204,11 @@ impl Broker {
                 None if self.answered.contains(run) => {}
                 None => return Err(unexpected("the run is not open")),
             },
-            ToBroker::Sign { .. } => return Err(unexpected("there is no signing key")),
+            ToBroker::Sign { seq, hash } => {
+                let signer = self.signer.as_ref().ok_or_else(|| unexpected("there is no signing key"))?;
+                let signature = signer.sign(*seq, hash)?;
+                self.tell(FromBroker::Signed { seq: *seq, signature }).await;
+            }
             ToBroker::Close { run } => match self.runs.insert(*run, State::Closing) {
                 Some(State::Open(state) | State::Asking(state)) => state.close(),
                 None if self.answered.contains(run) => {
@@ -208,8 +220,10 @@ impl Broker {
         Ok(())
     }
 
-    fn is_free(&self, run: RunId) -> Result<(), &'static str> {
-        self.runs.get(&run).map_or(Ok(()), |state| Err(state.name()))
+    /// The service for a run that begins now.
+    fn service_for(&self, run: RunId) -> Result<Rc<Service>, &'static str> {
+        let service = self.service.as_ref().ok_or("there is no service that a run could reach")?;
+        self.runs.get(&run).map_or_else(|| Ok(Rc::clone(service)), |state| Err(state.name()))
     }
 
     async fn tell(&self, message: FromBroker) {

@@ -153,6 +153,14 @@ pub enum UpstreamTrouble {
     Cut,
     /// What came was no HTTP.
     Malformed,
+    /// (`Ask`) The service's content filter took the task or the answer away.
+    Filtered,
+    /// (`Ask`) The answer has no text.
+    Empty,
+    /// (`Ask`) The answer is longer than [`LARGEST_ANSWER`].
+    TooLong,
+    /// (`Ask`) What came with status 200 is no answer of this interface.
+    NoCompletion,
 }
 
 impl UpstreamTrouble {
@@ -165,6 +173,10 @@ impl UpstreamTrouble {
             UpstreamTrouble::Silent => "upstream_timeout",
             UpstreamTrouble::Cut => "upstream_closed",
             UpstreamTrouble::Malformed => "upstream_malformed",
+            UpstreamTrouble::Filtered => "upstream_filtered",
+            UpstreamTrouble::Empty => "upstream_empty",
+            UpstreamTrouble::TooLong => "upstream_too_long",
+            UpstreamTrouble::NoCompletion => "upstream_no_completion",
         }
     }
 }

@@ -9,14 +9,16 @@ use std::os::unix::net::UnixDatagram;
 
 use ipc_proto::broker::{
     Answered, FromBroker, Interface, KeyState, MAX_MODEL, MAX_RULE, ModelId, ModelLimits, ModelPolicy,
-    ModelTotals, RequestReport, ToBroker, UpstreamTrouble,
+    ModelTotals, RequestReport, Signature, ToBroker, UpstreamTrouble,
 };
 use ipc_proto::channel::{MAX_DESCRIPTORS, MAX_MESSAGE};
 use ipc_proto::dial::{FromDialer, ToDialer};
+use ipc_proto::ids::{Aid, InteractionId, MAX_AID, MAX_INTERACTION};
 use ipc_proto::init::{
     Exit, FromInit, InitStep, NamespaceId, NamespaceKind, ProbeFailure, ToInit, WindowSize,
 };
 use ipc_proto::launcher::{Endpoints, Exceeded, Failure, FromLauncher, ToLauncher, Used};
+use ipc_proto::outside::{FromOutside, ToOutside};
 use ipc_proto::proxy::{
     Class, Debits, Decision, DialReport, FromProxy, MAX_ADDRESSES, MAX_HOSTS_A_MESSAGE, Reason, ToProxy,
     TunnelLimits, TunnelReport, TunnelTotals,
@@ -154,6 +156,7 @@ fn to_broker() -> Vec<ToBroker> {
         ToBroker::Ask { run, policy: policy(), limits: ModelLimits::default(), debits: false },
         ToBroker::Debit { run, request: u32::MAX, granted: true },
         ToBroker::Close { run },
+        ToBroker::Sign { seq: u64::MAX, hash: [0xff; 32] },
     ]
 }
 
@@ -173,7 +176,7 @@ fn from_broker() -> Vec<FromBroker> {
     let mut all = vec![FromBroker::Opened { run }, FromBroker::Want { run, request: 1, bytes: u64::MAX }];
     all.extend(
         [KeyState::Ready, KeyState::None, KeyState::Empty, KeyState::Malformed]
-            .map(|key| FromBroker::Hello { landlock: 7, key, roots: u32::MAX }),
+            .map(|key| FromBroker::Hello { landlock: 7, key, roots: u32::MAX, signing: Some([0xff; 32]) }),
     );
     let interfaces =
         [Interface::Messages, Interface::CountTokens, Interface::Responses, Interface::ChatCompletions];
@@ -186,6 +189,10 @@ fn from_broker() -> Vec<FromBroker> {
         UpstreamTrouble::Silent,
         UpstreamTrouble::Cut,
         UpstreamTrouble::Malformed,
+        UpstreamTrouble::Filtered,
+        UpstreamTrouble::Empty,
+        UpstreamTrouble::TooLong,
+        UpstreamTrouble::NoCompletion,
     ];
     all.extend(troubles.map(|trouble| FromBroker::Request { run, report: report(None, Some(trouble)) }));
     let totals = ModelTotals { requests: 1, refused: 2, body: 3, total: 4, connections: u64::MAX };
@@ -193,6 +200,7 @@ fn from_broker() -> Vec<FromBroker> {
         FromBroker::Answered { run, answered: Answered::Text, totals },
         FromBroker::Answered { run, answered: Answered::Nothing, totals },
         FromBroker::Closed { run, totals },
+        FromBroker::Signed { seq: u64::MAX, signature: Signature { r: [1; 32], s: [2; 32] } },
     ]);
     all
 }
@@ -204,6 +212,30 @@ fn to_dialer() -> Vec<ToDialer> {
 fn from_dialer() -> Vec<FromDialer> {
     let failed = Reason::ALL.iter().map(|reason| FromDialer::Failed { dial: 1, reason: *reason });
     std::iter::once(FromDialer::Dialled { dial: u32::MAX }).chain(failed).collect()
+}
+
+fn to_outside() -> Vec<ToOutside> {
+    let peer: Aid = "p".repeat(MAX_AID).parse().unwrap();
+    let interaction: InteractionId = "i".repeat(MAX_INTERACTION).parse().unwrap();
+    vec![
+        ToOutside::Direct { run: run(), peer, interaction },
+        ToOutside::End { run: run() },
+        ToOutside::Notify { event: u64::MAX },
+        ToOutside::Sweep { older_than: u64::MAX },
+    ]
+}
+
+fn from_outside() -> Vec<FromOutside> {
+    let run = run();
+    let mut all = vec![
+        FromOutside::Hello,
+        FromOutside::Started { run },
+        FromOutside::Failed { run, text: "t".repeat(1024) },
+        FromOutside::Notified { event: u64::MAX, well: true },
+        FromOutside::Swept { removed: u64::MAX, left: u64::MAX },
+    ];
+    all.extend([Exit::Status(255), Exit::Signal(64)].map(|exit| FromOutside::Exited { run, exit }));
+    all
 }
 
 fn to_terminal() -> Vec<ToTerminal> {
@@ -229,6 +261,8 @@ macro_rules! every_direction {
         $check(from_broker(), to_broker());
         $check(to_dialer(), from_dialer());
         $check(from_dialer(), to_dialer());
+        $check(to_outside(), from_outside());
+        $check(from_outside(), to_outside());
         $check(to_terminal(), from_terminal());
         $check(from_terminal(), to_terminal());
     };

@@ -30,8 +30,13 @@ fn upstreams() -> Vec<Upstream> {
 }
 
 fn broker_plans() -> Vec<BrokerPlan> {
-    let plan = |upstream: Upstream| BrokerPlan { has_key: !upstream.is_loopback(), upstream };
-    upstreams().into_iter().map(plan).collect()
+    let plan = |upstream: Upstream| BrokerPlan {
+        has_key: !upstream.is_loopback(),
+        signs: upstream.is_loopback(),
+        upstream: Some(upstream),
+    };
+    let signing = BrokerPlan { upstream: None, has_key: false, signs: true };
+    upstreams().into_iter().map(plan).chain([signing]).collect()
 }
 
 fn proxy_plans() -> Vec<ProxyPlan> {

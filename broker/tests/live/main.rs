@@ -3,10 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::wildcard_enum_match_arm)]
 
+mod asking;
 mod echo;
 mod endings;
 mod exchange;
 mod limits;
 mod memory;
 mod protocol;
+mod runs;
+mod signing;
 mod stage;

@@ -5,12 +5,11 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 
 use confine::sys::wait::Status;
-use ipc_proto::broker::{Answered, FromBroker, ModelLimits, ToBroker};
-use ipc_proto::proxy::Decision;
-use ipc_proto::{RunId, bulk};
+use ipc_proto::RunId;
+use ipc_proto::broker::{ModelLimits, ToBroker};
 
 use crate::exchange::OK;
-use crate::stage::{Broker, KEY, MODEL, Model, Reach, Terms, WAIT, policy};
+use crate::stage::{Broker, KEY, Model, Reach, Terms, WAIT, policy};
 
 fn run() -> RunId {
     RunId::new(9, [9; 4])
@@ -114,69 +113,4 @@ fn the_process_is_confined_and_shows_no_key() {
     assert!(of("environ").map_or(true, |environment| environment.is_empty()));
     let (reports, totals) = run.close();
     assert!(!format!("{reports:?}{totals:?}{}", broker.log()).contains(KEY));
-}
-
-/// The node's own question goes the same way as an agent's: policy, limits, debit, key; its answer is the model's text.
-#[test]
-fn a_question_of_the_nodes_own() {
-    const TEXT: &str = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 77\r\n\r\n\
-        {\"id\":\"1\",\"choices\":[{\"message\":{\"role\":\"assistant\",\"content\":\"4\\n\\u00e9\"}}]}";
-    assert_eq!(TEXT.split_once("\r\n\r\n").unwrap().1.len(), 77);
-    let model = Model::fixed(TEXT);
-    let broker = model.broker();
-    let task = bulk::seal(&"2+2 \"quoted\"?".to_owned()).unwrap();
-    let ask =
-        ToBroker::Ask { run: run(), policy: policy(WAIT), limits: ModelLimits::default(), debits: true };
-    broker.supervisor.send(&ask, &[task.as_fd()]).unwrap();
-    let FromBroker::Want { request: 1, bytes, .. } = broker.next() else { panic!("no question") };
-    broker.supervisor.send(&ToBroker::Debit { run: run(), request: 1, granted: true }, &[]).unwrap();
-    let asked = model.next();
-    assert_eq!(asked.bytes, bytes);
-    assert_eq!(asked.body["model"], MODEL);
-    assert_eq!(asked.body["messages"], serde_json::json!([{"role": "user", "content": "2+2 \"quoted\"?"}]));
-    assert_eq!(asked.body["max_tokens"], 8192);
-    for ended in [false, true] {
-        let FromBroker::Request { report, .. } = broker.next() else { panic!("no report") };
-        assert_eq!((report.ended, report.decision), (ended, Decision::Allow));
-    }
-    let (FromBroker::Answered { answered: Answered::Text, totals, .. }, descriptors) = broker.letter() else {
-        panic!("no answer")
-    };
-    assert_eq!(totals.requests, 1);
-    assert_eq!(bulk::open::<String>(descriptors[0].as_fd()).unwrap(), "4\n\u{e9}");
-
-    // Its name is free, also if an end of it has crossed the answer.
-    broker.supervisor.send(&ToBroker::Close { run: run() }, &[]).unwrap();
-    broker.supervisor.send(&ask, &[task.as_fd()]).unwrap();
-    let FromBroker::Want { request: 1, .. } = broker.next() else { panic!("no question") };
-    // Told to end, it answers nothing.
-    broker.supervisor.send(&ToBroker::Close { run: run() }, &[]).unwrap();
-    let FromBroker::Request { report, .. } = broker.next() else { panic!("no report") };
-    assert_eq!((report.ended, report.decision, report.bytes_out), (true, Decision::Fail, 0));
-    assert!(matches!(broker.next(), FromBroker::Answered { answered: Answered::Nothing, .. }));
-    assert!(model.asked.try_recv().is_err());
-}
-
-/// An error of the service is nothing to answer with, and the report has its status.
-#[test]
-fn a_question_of_the_nodes_own_that_fails() {
-    let model =
-        Model::fixed("HTTP/1.1 401 X\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}");
-    let broker = model.broker();
-    let task = bulk::seal(&"2+2?".to_owned()).unwrap();
-    let ask =
-        ToBroker::Ask { run: run(), policy: policy(WAIT), limits: ModelLimits::default(), debits: false };
-    broker.supervisor.send(&ask, &[task.as_fd()]).unwrap();
-    let FromBroker::Request { .. } = broker.next() else { panic!("no report") };
-    let FromBroker::Request { report, .. } = broker.next() else { panic!("no report") };
-    assert_eq!((report.ended, report.status), (true, 401));
-    assert!(matches!(broker.next(), FromBroker::Answered { answered: Answered::Nothing, .. }));
-
-    // LIM-1: the limit of a body holds here too.
-    let limits = ModelLimits { body: Some(50), ..ModelLimits::default() };
-    let ask = ToBroker::Ask { run: run(), policy: policy(WAIT), limits, debits: false };
-    broker.supervisor.send(&ask, &[task.as_fd()]).unwrap();
-    let FromBroker::Request { report, .. } = broker.next() else { panic!("no report") };
-    assert_eq!((report.ended, report.rule.as_str()), (true, "limit_request_body"));
-    assert!(matches!(broker.next(), FromBroker::Answered { answered: Answered::Nothing, .. }));
 }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use confine::sys::spawn::{Child, Command, Program};
 use confine::sys::wait::{Ask, Status, wait};
 use ipc_proto::broker::{
-    BrokerPlan, FromBroker, KeyState, ModelLimits, ModelPolicy, ModelTotals, RequestReport, ToBroker,
+    BrokerPlan, FromBroker, KeyState, ModelLimits, ModelPolicy, ModelTotals, PublicKey, RequestReport,
+    ToBroker,
 };
 use ipc_proto::dial::{FromDialer, ToDialer};
 use ipc_proto::proxy::Reason;
@@ -37,24 +38,52 @@ impl Default for Terms {
     }
 }
 
+/// What a broker is started with.
+pub(crate) struct Start<'a> {
+    /// The service's address; none: no run is served.
+    pub(crate) upstream: Option<&'a str>,
+    pub(crate) key: Option<&'a str>,
+    /// The signing key's file.
+    pub(crate) signing: Option<&'a File>,
+}
+
 /// A running broker.
 pub(crate) struct Broker {
     pub(crate) supervisor: Channel<ToBroker, FromBroker>,
     pub(crate) child: Child,
     pub(crate) dials: Arc<AtomicUsize>,
     pub(crate) hello: (u8, KeyState, u32),
+    pub(crate) signing: Option<PublicKey>,
     log: File,
 }
 
 impl Broker {
     /// Starts one for the service at this address, with this key.
     pub(crate) fn start(upstream: &str, key: Option<&str>, reach: Reach) -> Broker {
+        let mut broker = Broker::start_with(&Start { upstream: Some(upstream), key, signing: None }, reach);
+        broker.greet();
+        broker
+    }
+
+    /// Takes its first word.
+    pub(crate) fn greet(&mut self) {
+        let FromBroker::Hello { landlock, key, roots, signing } = self.next() else { panic!("no hello") };
+        self.hello = (landlock, key, roots);
+        self.signing = signing;
+    }
+
+    /// Starts one, and waits for no word of it.
+    pub(crate) fn start_with(start: &Start<'_>, reach: Reach) -> Broker {
         let (supervisor, channel) = Channel::<ToBroker, FromBroker>::pair().unwrap();
         let (proxy, dial) = Channel::<FromDialer, ToDialer>::pair().unwrap();
-        let plan = BrokerPlan { upstream: Some(upstream.parse().unwrap()), has_key: key.is_some(), signs: false };
+        let plan = BrokerPlan {
+            upstream: start.upstream.map(|upstream| upstream.parse().unwrap()),
+            has_key: start.key.is_some(),
+            signs: start.signing.is_some(),
+        };
         let plan = bulk::seal(&plan).unwrap();
         let (log, writer) = std::io::pipe().unwrap();
-        let key = key.map(|key| {
+        let key = start.key.map(|key| {
             let (reader, mut writer) = std::io::pipe().unwrap();
             writer.write_all(key.as_bytes()).unwrap();
             OwnedFd::from(reader)
@@ -71,8 +100,13 @@ impl Broker {
             (channel.as_fd(), descriptors::CHANNEL),
             (writer.as_fd(), descriptors::LOG),
             (plan.as_fd(), descriptors::PLAN),
-            (dial.as_fd(), descriptors::DIAL),
         ];
+        if start.upstream.is_some() {
+            command.descriptors.push((dial.as_fd(), descriptors::DIAL));
+        }
+        if let Some(file) = start.signing {
+            command.descriptors.push((file.as_fd(), descriptors::SIGNING_KEY));
+        }
         if let Some(key) = &key {
             command.descriptors.push((key.as_fd(), descriptors::KEY));
         }
@@ -83,16 +117,14 @@ impl Broker {
         let dials = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&dials);
         std::thread::spawn(move || be_the_proxy(&proxy, &reach, &counted));
-        let mut broker = Broker {
+        Broker {
             supervisor,
             child,
             dials,
             hello: (0, KeyState::None, 0),
+            signing: None,
             log: File::from(OwnedFd::from(log)),
-        };
-        let FromBroker::Hello { landlock, key, roots } = broker.next() else { panic!("no hello") };
-        broker.hello = (landlock, key, roots);
-        broker
+        }
     }
 
     /// The next message of the broker.
@@ -125,6 +157,25 @@ impl Broker {
         self.supervisor.send(&open, &[listener.as_fd()]).unwrap();
         assert!(matches!(self.next(), FromBroker::Opened { run: opened } if opened == run));
         Run { broker: self, run, endpoint }
+    }
+
+    /// How many descriptors it has open; none: being not dumpable hides the list from all but root.
+    pub(crate) fn descriptors(&self) -> Option<usize> {
+        let list = std::fs::read_dir(format!("/proc/{}/fd", self.child.pid.as_raw_nonzero())).ok()?;
+        Some(list.count())
+    }
+
+    /// Resident memory, KiB.
+    pub(crate) fn resident(&self) -> u64 {
+        self.status("VmRSS:")
+    }
+
+    /// A number of its /proc/PID/status.
+    pub(crate) fn status(&self, name: &str) -> u64 {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", self.child.pid.as_raw_nonzero())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.split_whitespace().next().unwrap().parse().unwrap()
     }
 
     /// What it wrote to its log so far.
@@ -161,6 +212,8 @@ pub(crate) fn policy(silence: Duration) -> ModelPolicy {
 pub(crate) enum Reach {
     To(SocketAddr),
     Nowhere(Reason),
+    /// The proxy does not answer.
+    Never,
     /// The proxy ends when it is asked.
     Gone,
 }
@@ -174,6 +227,7 @@ fn be_the_proxy(channel: &Channel<FromDialer, ToDialer>, reach: &Reach, dials: &
                 Err(_) => channel.send(&FromDialer::Failed { dial, reason: Reason::ConnectFailed }, &[]),
             },
             Reach::Nowhere(reason) => channel.send(&FromDialer::Failed { dial, reason: *reason }, &[]),
+            Reach::Never => continue,
             Reach::Gone => return,
         };
         if sent.is_err() {
@@ -192,10 +246,7 @@ pub(crate) struct Run<'a> {
 impl Run<'_> {
     /// A new connection of the agent.
     pub(crate) fn connect(&self) -> Agent {
-        let stream = TcpStream::connect(self.endpoint).unwrap();
-        stream.set_read_timeout(Some(WAIT)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        Agent { stream, host: self.endpoint.to_string(), held: Vec::new() }
+        agent(self.endpoint)
     }
 
     /// One question on a connection of its own.
@@ -245,6 +296,14 @@ pub(crate) fn read(stream: &mut TcpStream, buffer: &mut [u8]) -> std::io::Result
             result => return result,
         }
     }
+}
+
+/// A new connection to an endpoint.
+pub(crate) fn agent(endpoint: SocketAddr) -> Agent {
+    let stream = TcpStream::connect(endpoint).unwrap();
+    stream.set_read_timeout(Some(WAIT)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    Agent { stream, host: endpoint.to_string(), held: Vec::new() }
 }
 
 /// A connection of an agent.
@@ -354,6 +413,18 @@ impl Agent {
     /// Whether the broker has closed the connection (or closes it in time).
     pub(crate) fn is_closed(&mut self) -> bool {
         !self.more() && self.held.is_empty()
+    }
+
+    /// Reads to the end of the connection, which comes.
+    pub(crate) fn drain(&mut self) {
+        let mut chunk = [0; 1024];
+        loop {
+            match read(&mut self.stream, &mut chunk) {
+                Ok(0) => return,
+                Ok(_) => {}
+                Err(error) => return assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset),
+            }
+        }
     }
 
     pub(crate) fn leave(self) {

@@ -27,7 +27,8 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
             at_most: 4096,
             reason: "runs' connections and those to the service",
         },
-        // 64 MiB of bodies at once, as values several times as large, and as much again as they are written anew.
+        // 64 MiB of bodies of a run at once and 512 MiB of all, and for one of them at a time its values, several times as
+        // large, and as much again as it is written anew.
         Limit {
             resource: Resource::Data,
             at_most: 1024 * 1024 * 1024,
