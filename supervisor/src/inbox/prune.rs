@@ -1,0 +1,67 @@
+//! Removing what is too old: texts, answers and runs of interactions that ended long ago.
+
+use std::time::{Duration, Instant};
+
+use super::write::time;
+use super::{Inbox, InboxError};
+
+/// Interactions that are removed in one transaction.
+const BATCH: u64 = 64;
+/// How long one call may take, but for the batch that is under way: meanwhile the node does nothing else.
+const LONGEST: Duration = Duration::from_millis(50);
+/// Free pages that are given back to the file system in one go.
+const PAGES: u64 = 2048;
+
+/// What was removed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pruned {
+    /// Interactions.
+    pub removed: u64,
+    /// There is more to remove: ask again soon.
+    pub more: bool,
+}
+
+impl Inbox {
+    /// Removes interactions that ended longer ago than `retention_ms`, with all that belongs to them, and overwrites where it
+    /// stood. It takes a short time and leaves the rest for the next call.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn prune(&mut self, now_ms: u64, retention_ms: u64) -> Result<Pruned, InboxError> {
+        let begun = Instant::now();
+        let before = time(now_ms.saturating_sub(retention_ms));
+        let mut removed = 0;
+        loop {
+            let batch = self.change(|transaction| {
+                let gone = transaction
+                    .prepare(
+                        "DELETE FROM interaction WHERE number IN
+                             (SELECT number FROM interaction WHERE ended < ? ORDER BY ended LIMIT ?)",
+                    )?
+                    .execute((before, BATCH))?;
+                Ok(gone as u64)
+            })?;
+            removed += batch;
+            if batch < BATCH {
+                if removed > 0 {
+                    self.give_back()?;
+                }
+                return Ok(Pruned { removed, more: false });
+            }
+            if begun.elapsed() >= LONGEST {
+                return Ok(Pruned { removed, more: true });
+            }
+        }
+    }
+
+    /// The log still has the texts that were removed; the file has their room.
+    fn give_back(&mut self) -> Result<(), InboxError> {
+        let mut statement = self.connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
+        let mut rows = statement.query([])?;
+        while rows.next()?.is_some() {}
+        drop(rows);
+        drop(statement);
+        self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        Ok(())
+    }
+}
