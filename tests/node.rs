@@ -450,9 +450,8 @@ impl<'a> Node<'a> {
     #[track_caller]
     pub fn database(&self) -> PathBuf {
         let dir = self.state_dir().join("inbox");
-        let is_database = |path: &PathBuf| {
-            fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"SQLite format 3\0"))
-        };
+        let is_database =
+            |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"SQLite format 3\0"));
         let found = fs::read_dir(&dir).into_iter().flatten().flatten().map(|e| e.path()).find(is_database);
         found.unwrap_or_else(|| panic!("no database in {}", dir.display()))
     }

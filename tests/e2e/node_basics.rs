@@ -149,14 +149,15 @@ fn inbox_and_show_follow_a_task() {
         processes::signal(sleeping.pid, Signal::SIGTERM);
     }
     let story = node.wait_state(&held, "answered");
-    assert!(story["answer"].as_str().is_some_and(|a| a.ends_with("over\n") || a.ends_with("over")), "{story}");
+    assert!(
+        story["answer"].as_str().is_some_and(|a| a.ends_with("over\n") || a.ends_with("over")),
+        "{story}"
+    );
     assert!(story["task"].as_str().is_some_and(|t| t.contains(&mark)), "{story}");
     let record = &story["runs"][0]["record"];
     // The record is JSON in the story, or its text.
-    let record: Value = match record {
-        Value::String(text) => serde_json::from_str(text).expect("JSON"),
-        other => other.clone(),
-    };
+    let text = record.as_str().map(|text| serde_json::from_str(text).expect("JSON"));
+    let record: Value = text.unwrap_or_else(|| record.clone());
     assert_eq!((&record["run"], &record["exit"]["status"]), (&json!(run), &json!(0)), "{story}");
     node.wait_state(&second, "answered");
     node.anet(["show", "no-such-thing"]).output().expect_failure_of_anet(125);
@@ -295,7 +296,12 @@ fn a_run_that_takes_too_long_is_ended() {
 fn without_a_node_everything_says_so() {
     for who in Who::all() {
         let person = Person::new(*who);
-        for args in [&["submit", "--peer", "p1", "x"][..], &["submit", "--peer", "p1", "--wait", "x"], &["status"], &["inbox"]] {
+        for args in [
+            &["submit", "--peer", "p1", "x"][..],
+            &["submit", "--peer", "p1", "--wait", "x"],
+            &["status"],
+            &["inbox"],
+        ] {
             let outcome = person.anet(args.iter().copied()).output();
             assert_eq!(outcome.code(), 69, "{args:?}: {outcome}");
             assert_eq!(code_of(&outcome), "no_node", "{args:?}: {outcome}");
@@ -378,12 +384,11 @@ fn two_daemons_that_start_together() {
         two.spawn();
         let status = until("one of them serves", tests::node::PATIENCE, || one.try_status().ok_or(one.log()));
         // The loser ends by itself.
-        let (one_ended, two_ended) = until("one of them ends", tests::node::PATIENCE, || {
-            match (one.has_ended(), two.has_ended()) {
+        let (one_ended, two_ended) =
+            until("one of them ends", tests::node::PATIENCE, || match (one.has_ended(), two.has_ended()) {
                 (false, false) => Err(one.log()),
                 ended => Ok(ended),
-            }
-        });
+            });
         assert_ne!(one_ended, two_ended, "{}", one.log());
         let winner = if two_ended { &mut one } else { &mut two };
         assert!(winner.log().contains("node_running"), "{}", winner.log());
@@ -418,7 +423,12 @@ fn another_user_may_not_connect() {
         command.env_clear().envs(person.environment()).current_dir("/");
         command.output().expect("setpriv of util-linux")
     };
-    for args in [&["submit", "--peer", "friend", "echo x"][..], &["status"], &["inbox"], &["submit", "--peer", "p", "--wait", "echo x"]] {
+    for args in [
+        &["submit", "--peer", "friend", "echo x"][..],
+        &["status"],
+        &["inbox"],
+        &["submit", "--peer", "p", "--wait", "echo x"],
+    ] {
         let output = stranger(args);
         assert!(!output.status.success(), "ACC-1: {args:?}");
         let said = String::from_utf8_lossy(&output.stderr);
@@ -436,7 +446,17 @@ fn another_user_may_not_connect() {
     );
     let uid = STRANGER_UID.to_string();
     let mut python = Command::new("setpriv");
-    python.args(["--reuid", &uid, "--regid", &uid, "--clear-groups", "--", "/usr/bin/python3", "-c", &script]);
+    python.args([
+        "--reuid",
+        &uid,
+        "--regid",
+        &uid,
+        "--clear-groups",
+        "--",
+        "/usr/bin/python3",
+        "-c",
+        &script,
+    ]);
     let said = python.env_clear().output().expect("setpriv of util-linux");
     let text = String::from_utf8_lossy(&said.stdout);
     assert!(!text.contains("p1") && said.stdout.len() < 2048, "{text}");
@@ -461,7 +481,8 @@ fn walk(path: &std::path::Path) -> Vec<std::path::PathBuf> {
 fn a_client_that_talks_nonsense_is_alone_with_it() {
     let person = Person::new(Who::User);
     let node = Node::serving(&person, None, &shell_agent("", ""));
-    let socket = walk(&person.path("runtime")).into_iter().find(|p| p.extension().is_some_and(|e| e == "sock"));
+    let socket =
+        walk(&person.path("runtime")).into_iter().find(|p| p.extension().is_some_and(|e| e == "sock"));
     let socket = socket.expect("a control socket below the runtime directory");
     let script = format!(
         "import socket,os,array\n\

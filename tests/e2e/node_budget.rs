@@ -145,7 +145,11 @@ fn with_no_runs_a_day_tasks_wait_until_there_are() {
         let start = Instant::now();
         until("a scan", Duration::from_secs(20), || {
             let story = node.show(&waiting);
-            assert_eq!((state_of(&story), &story["refusal"]), ("queued".into(), &Value::Null), "RUN-2: {story}");
+            assert_eq!(
+                (state_of(&story), &story["refusal"]),
+                ("queued".into(), &Value::Null),
+                "RUN-2: {story}"
+            );
             if start.elapsed() > Duration::from_secs(6) { Ok(()) } else { Err(String::new()) }
         });
         assert_eq!(day(&node), (0, 0), "RUN-2: {}", node.status());
@@ -218,7 +222,8 @@ fn a_turn_that_waits_starts_within_a_scan() {
     let held = node.submit("p1", &format!("sleep {mark}; echo x"));
     let next = node.submit("p1", "echo next");
     node.wait_state(&held, "running");
-    let up = processes::wait_for(Duration::from_secs(20), || processes::with_argument(&format!("sleep {mark}")));
+    let up =
+        processes::wait_for(Duration::from_secs(20), || processes::with_argument(&format!("sleep {mark}")));
     assert_eq!(node.state(&next), "queued");
     let freed = Instant::now();
     for process in up.iter().filter(|p| p.name == "sleep") {

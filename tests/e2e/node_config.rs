@@ -32,9 +32,12 @@ fn a_set_keeps_the_files_comments() {
         node.anet(["autoreply", "set", "--runs-per-day", "9"]).output().expect_code(0);
         let now = fs::read_to_string(node.configuration()).expect("the configuration");
         assert_eq!(now.replace('9', "7"), text, "nothing else was touched");
-        node.anet(["autoreply", "set", "--untrusted", "sandbox", "--retention-days", "3"]).output().expect_code(0);
+        node.anet(["autoreply", "set", "--untrusted", "sandbox", "--retention-days", "3"])
+            .output()
+            .expect_code(0);
         let now = fs::read_to_string(node.configuration()).expect("the configuration");
-        for comment in ["# on top", "# who", "# mine", "# for now", "# the sandbox", "# few", "# at the end"] {
+        for comment in ["# on top", "# who", "# mine", "# for now", "# the sandbox", "# few", "# at the end"]
+        {
             assert!(now.contains(comment), "{comment}: {now}");
         }
         assert!(now.contains("untrusted = \"sandbox\"") && now.contains("retention_days = 3"), "{now}");
@@ -44,7 +47,12 @@ fn a_set_keeps_the_files_comments() {
         let shown = node.anet(["autoreply", "show"]).output().expect_code(0);
         assert!(shown.out().contains("untrusted") && shown.out().contains("custom"), "{shown}");
         // What is wrong changes nothing.
-        for bad in [&["--untrusted", "always"][..], &["--runs-per-day", "-1"], &["--runs-per-day", "many"], &["--no-such-key", "1"]] {
+        for bad in [
+            &["--untrusted", "always"][..],
+            &["--runs-per-day", "-1"],
+            &["--runs-per-day", "many"],
+            &["--no-such-key", "1"],
+        ] {
             let args = ["autoreply", "set"].into_iter().chain(bad.iter().copied());
             assert_ne!(node.anet(args).output().code(), 0, "{bad:?}");
         }
@@ -79,7 +87,14 @@ fn a_host_is_added_on_a_terminal_alone() {
             assert!(outcome.err().contains("terminal"), "EGR-1: {outcome}");
         }
         assert_eq!(fs::read_to_string(node.configuration()).expect("the configuration"), text, "EGR-1");
-        for bad in ["*.example.com", "10.0.0.1", "localhost", "a.internal", "https://a.example.com", "a.example.com:443"] {
+        for bad in [
+            "*.example.com",
+            "10.0.0.1",
+            "localhost",
+            "a.internal",
+            "https://a.example.com",
+            "a.example.com:443",
+        ] {
             let outcome = node.anet(["autoreply", "set", "--egress-allow", bad]).output();
             assert_ne!(outcome.code(), 0, "EGR-2: {bad}: {outcome}");
         }
@@ -113,7 +128,10 @@ fn a_confirmed_host_is_reached_from_the_next_run_on() {
         terminal.wait_for(HOST);
         terminal.type_in("no\n");
         assert_ne!(terminal.wait().code(), Some(0), "{}", terminal.shown());
-        assert!(!fs::read_to_string(node.configuration()).expect("the configuration").contains(HOST), "EGR-1");
+        assert!(
+            !fs::read_to_string(node.configuration()).expect("the configuration").contains(HOST),
+            "EGR-1"
+        );
         let mark = marker();
         let old = node.submit("p2", &format!("sleep {mark}; curl -sS --max-time 20 https://{HOST}/ 2>&1"));
         node.wait_state(&old, "running");
@@ -129,7 +147,10 @@ fn a_confirmed_host_is_reached_from_the_next_run_on() {
             processes::signal(process.pid, nix::sys::signal::Signal::SIGTERM);
         }
         let story = node.wait_final(&old);
-        assert!(!story["answer"].as_str().unwrap_or_default().contains("hello"), "EGR-1: from the next run on: {story}");
+        assert!(
+            !story["answer"].as_str().unwrap_or_default().contains("hello"),
+            "EGR-1: from the next run on: {story}"
+        );
         let story = node.wait_state(&next, "answered");
         assert_eq!(story["answer"].as_str().map(str::trim_end), Some("hello"), "EGR-1: {story}");
         assert_eq!(node.status()["egress_allow"], json!([HOST]));

@@ -32,7 +32,8 @@ struct Kept(Vec<(PathBuf, Vec<u8>)>);
 
 impl Kept {
     fn of(dir: &Path) -> Kept {
-        let files = fs::read_dir(dir).expect("a directory").flatten().map(|e| e.path()).filter(|p| p.is_file());
+        let files =
+            fs::read_dir(dir).expect("a directory").flatten().map(|e| e.path()).filter(|p| p.is_file());
         Kept(files.map(|path| (path.clone(), fs::read(&path).expect("a file"))).collect())
     }
 
@@ -139,7 +140,10 @@ fn tampering_is_named() {
         let outcome = node.verify();
         assert_ne!(outcome.code(), 0, "EVI-2: {what}: {outcome}");
         assert_eq!(code_of(&outcome), "bad_evidence", "EVI-2: {what}: {outcome}");
-        assert!(records.iter().any(|seq| names_record(&outcome, *seq)), "EVI-2: {what}: which of {records:?}: {outcome}");
+        assert!(
+            records.iter().any(|seq| names_record(&outcome, *seq)),
+            "EVI-2: {what}: which of {records:?}: {outcome}"
+        );
         kept.put_back(&person);
     }
     // A node on tampered evidence refuses to run anything, and says why; put back, it goes on.
@@ -160,7 +164,11 @@ fn a_cut_off_tail_is_found() {
     let text = fs::read_to_string(&segment).expect("text");
     let lines: Vec<&str> = text.lines().collect();
     // What follows a stop is nothing: the last record is the checkpoint that was signed then.
-    assert!(lines.last().is_some_and(|line| line.contains("checkpoint") || line.contains("sign")), "{:?}", lines.last());
+    assert!(
+        lines.last().is_some_and(|line| line.contains("checkpoint") || line.contains("sign")),
+        "{:?}",
+        lines.last()
+    );
     fs::write(&segment, lines[..lines.len() - 3].join("\n") + "\n").expect("cut");
     let outcome = node.verify();
     let said = outcome.out() + &outcome.err();
@@ -184,7 +192,10 @@ fn refuses_to_run(node: &mut Node, codes: &[&str]) {
         assert!(codes.iter().any(|code| node.log().contains(code)), "which of {codes:?}: {}", node.log());
         return;
     }
-    let outcome = node.anet(["submit", "--peer", "friend", "--wait", "echo ran"]).timeout(Duration::from_secs(20)).attempt();
+    let outcome = node
+        .anet(["submit", "--peer", "friend", "--wait", "echo ran"])
+        .timeout(Duration::from_secs(20))
+        .attempt();
     assert!(outcome.code() != 0 && outcome.out() != "ran", "nothing is run: {outcome}\n{}", node.log());
     let said = format!("{} {}", node.log(), node.try_status().unwrap_or_default());
     assert!(codes.iter().any(|code| said.contains(code)), "which of {codes:?}: {said}");
@@ -198,7 +209,7 @@ fn another_database_is_refused_by_name() {
     let person = Person::new(Who::User);
     let mut node = used(&person, None);
     let database = node.database();
-    let kept = Kept::of(&database.parent().expect("a directory").to_owned());
+    let kept = Kept::of(&database.parent().expect("a directory"));
     let whole = fs::read(&database).expect("the database");
     let mut newer = whole.clone();
     // SQLite's file format: the user version is a big-endian number at 60.
@@ -258,7 +269,8 @@ fn refuses_or_says(node: &mut Node, verify: &Outcome) {
     until("it ends or serves", PATIENCE, || {
         if node.has_ended() || node.try_status().is_some() { Ok(()) } else { Err(node.log()) }
     });
-    let said = format!("{} {} {} {}", verify.out(), verify.err(), node.log(), node.try_status().unwrap_or_default());
+    let said =
+        format!("{} {} {} {}", verify.out(), verify.err(), node.log(), node.try_status().unwrap_or_default());
     let words = ["missing", "gone", "not there", "bad_evidence", "no evidence", "empty", "removed"];
     assert!(words.iter().any(|word| said.contains(word)), "a removed chain is said somewhere: {said}");
     node.kill_all();
@@ -300,7 +312,11 @@ fn a_full_disk_loses_nothing() {
             fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).expect("mode");
             person.give(&state);
         });
-        let mut node = Node::serving(&person, Some(&net), &shell_agent("", "runs_per_day = 1000\nruns_per_peer_per_day = 1000"));
+        let mut node = Node::serving(
+            &person,
+            Some(&net),
+            &shell_agent("", "runs_per_day = 1000\nruns_per_peer_per_day = 1000"),
+        );
         node.ask("p1", "echo before").expect_out("before");
         let ballast = state.join("ballast");
         let fill = || {
@@ -317,14 +333,22 @@ fn a_full_disk_loses_nothing() {
             // Large ones find no room at once; the others when the last page is full.
             let padding = "# padding\n".repeat(if n % 3 == 0 { 40_000 } else { 1 });
             let args = ["submit", "--peer", "p1", "--interaction", &id];
-            let call = node.anet(args).stdin(format!("echo {id}\n{padding}")).timeout(Duration::from_secs(20));
+            let call =
+                node.anet(args).stdin(format!("echo {id}\n{padding}")).timeout(Duration::from_secs(20));
             let outcome = call.attempt();
             net.inside(fill);
             if outcome.timed_out() || outcome.code() != 0 {
                 refused += 1;
                 if !outcome.timed_out() {
                     let code = code_of(&outcome);
-                    let known = ["state_unusable", "bad_database", "record_failed", "no_node", "process_died", "inbox_full"];
+                    let known = [
+                        "state_unusable",
+                        "bad_database",
+                        "record_failed",
+                        "no_node",
+                        "process_died",
+                        "inbox_full",
+                    ];
                     assert!(known.contains(&code.as_str()), "{outcome}");
                 }
             } else {
@@ -344,12 +368,17 @@ fn a_full_disk_loses_nothing() {
             let story = node.wait_final(id);
             let state = story["interaction"]["state"].as_str().unwrap_or_default();
             match state {
-                "answered" => assert_eq!(story["answer"].as_str().map(str::trim_end), Some(id.as_str()), "{story}"),
+                "answered" => {
+                    assert_eq!(story["answer"].as_str().map(str::trim_end), Some(id.as_str()), "{story}")
+                }
                 _ => assert_eq!(story["refusal"]["code"], "sandbox_unavailable", "{story}"),
             }
         }
         until("it works again", PATIENCE, || {
-            let outcome = node.anet(["submit", "--peer", "p1", "--wait", "echo after"]).timeout(Duration::from_secs(30)).attempt();
+            let outcome = node
+                .anet(["submit", "--peer", "p1", "--wait", "echo after"])
+                .timeout(Duration::from_secs(30))
+                .attempt();
             if outcome.code() == 0 { Ok(()) } else { Err(format!("{outcome}\n{}", node.log())) }
         });
         node.wait_idle(PATIENCE);
@@ -363,11 +392,18 @@ fn a_full_disk_loses_nothing() {
 #[test]
 fn no_descriptors_left() {
     if harness::kind() == Harness::User {
-        return harness::skip("a node without descriptors", "the limits of another process are root's to change");
+        return harness::skip(
+            "a node without descriptors",
+            "the limits of another process are root's to change",
+        );
     }
     let person = Person::new(Who::User);
     for name in ["supervisor", "launcher", "proxy"] {
-        let mut node = Node::serving(&person, None, &shell_agent("", "runs_per_day = 1000\nruns_per_peer_per_day = 1000"));
+        let mut node = Node::serving(
+            &person,
+            None,
+            &shell_agent("", "runs_per_day = 1000\nruns_per_peer_per_day = 1000"),
+        );
         node.ask("p1", "echo before").expect_out("before");
         let pid = node.pids()[name];
         let Some(open) = descriptors(pid) else {
@@ -382,7 +418,10 @@ fn no_descriptors_left() {
         }
         limit(pid, 1024);
         until("it works again", PATIENCE, || {
-            let outcome = node.anet(["submit", "--peer", "p1", "--wait", "echo after"]).timeout(Duration::from_secs(30)).attempt();
+            let outcome = node
+                .anet(["submit", "--peer", "p1", "--wait", "echo after"])
+                .timeout(Duration::from_secs(30))
+                .attempt();
             if outcome.code() == 0 { Ok(()) } else { Err(format!("{name}: {outcome}\n{}", node.log())) }
         });
         let rows = node.wait_idle(PATIENCE);
@@ -396,7 +435,9 @@ fn no_descriptors_left() {
 
 /// prlimit(1), since the limit of another process is no safe call.
 fn limit(pid: u32, descriptors: u64) {
-    let status = Command::new("prlimit").args(["--pid", &pid.to_string(), &format!("--nofile={descriptors}:1048576")]).status();
+    let status = Command::new("prlimit")
+        .args(["--pid", &pid.to_string(), &format!("--nofile={descriptors}:1048576")])
+        .status();
     // The process may have ended meanwhile.
     assert!(status.is_ok(), "prlimit of util-linux");
 }
@@ -409,7 +450,13 @@ fn what_a_power_failure_leaves_at_the_end() {
     let dir = node.state_dir().join("evidence");
     let kept = Kept::of(&dir);
     let segment = node.segments().last().cloned().expect("a segment");
-    for tail in [vec![0u8; 512], vec![0u8; 1], b"{\"seq\":".to_vec(), b"\xff\xfe\xfd half a block".to_vec(), vec![b'\n']] {
+    for tail in [
+        vec![0u8; 512],
+        vec![0u8; 1],
+        b"{\"seq\":".to_vec(),
+        b"\xff\xfe\xfd half a block".to_vec(),
+        vec![b'\n'],
+    ] {
         let mut file = fs::File::options().append(true).open(&segment).expect("the segment");
         file.seek(std::io::SeekFrom::End(0)).expect("end");
         file.write_all(&tail).expect("a tail");

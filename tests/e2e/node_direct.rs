@@ -30,7 +30,8 @@ fn a_trusted_peers_task_runs_as_the_operator() {
         node.start();
         let own = person.command("id").arg("-u").output().expect("id");
         let own = String::from_utf8_lossy(&own.stdout).trim().to_owned();
-        let id = node.submit("friend", "id -u; pwd; cat $HOME/mine; echo; echo kept > kept; readlink /proc/self/ns/*");
+        let id = node
+            .submit("friend", "id -u; pwd; cat $HOME/mine; echo; echo kept > kept; readlink /proc/self/ns/*");
         let story = node.wait_state(&id, "answered");
         let answer = story["answer"].as_str().expect("text").to_owned();
         let mut lines = answer.lines();
@@ -83,7 +84,8 @@ fn a_direct_run_leaves_nothing() {
         node.ask("friend", &flees).expect_out("fled");
         let gone = processes::wait_gone(Duration::from_secs(5), || processes::with_argument(&mark));
         assert_eq!(gone, [], "no process of it is left when it has ended");
-        let outcome = node.ask("friend", &format!("trap '' TERM; sleep {mark}; sleep {mark}")).expect_code(75);
+        let outcome =
+            node.ask("friend", &format!("trap '' TERM; sleep {mark}; sleep {mark}")).expect_code(75);
         assert_eq!(code_of(&outcome), "agent_failed", "{outcome}");
         assert_eq!(processes::wait_gone(Duration::from_secs(5), || processes::with_argument(&mark)), []);
         let running = node.submit("friend", &format!("trap '' TERM HUP; setsid sleep {mark} & sleep {mark}"));
@@ -161,7 +163,15 @@ fn overlapping_roots_are_refused() {
     person.give(&link);
     let below = link.join("p1");
     let dotted = person.path("cache/anet/work/../work-sandbox");
-    for root in [sandboxed.clone(), sandboxed.join("below"), person.path("cache/anet"), person.path("cache"), link, below, dotted] {
+    for root in [
+        sandboxed.clone(),
+        sandboxed.join("below"),
+        person.path("cache/anet"),
+        person.path("cache"),
+        link,
+        below,
+        dotted,
+    ] {
         let node = Node::new(&person, None, &direct(&format!("work_dir = \"{}\"", root.display())));
         let outcome = node.anet(["daemon"]).timeout(Duration::from_secs(20)).output();
         assert_ne!(outcome.code(), 0, "FS-3: {}: {outcome}", root.display());
@@ -189,7 +199,8 @@ fn the_operators_command_hears_of_events() {
         node.ask("p1", "echo twice").expect_code(75);
         let heard = || -> Vec<Value> {
             let files = fs::read_dir(person.path("home")).expect("home").flatten().map(|e| e.path());
-            let ours = files.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("events-")));
+            let ours =
+                files.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("events-")));
             ours.filter_map(|p| serde_json::from_slice(&fs::read(p).ok()?).ok()).collect()
         };
         let event = until("an event", PATIENCE, || {
@@ -211,7 +222,11 @@ fn the_operators_command_hears_of_events() {
 fn a_bad_notify_command_disturbs_nothing() {
     let person = Person::new(Who::User);
     let mark = marker();
-    for command in [format!("[\"/bin/sleep\", \"{mark}\"]"), r#"["/no/such/program"]"#.into(), r#"["/bin/false"]"#.into()] {
+    for command in [
+        format!("[\"/bin/sleep\", \"{mark}\"]"),
+        r#"["/no/such/program"]"#.into(),
+        r#"["/bin/false"]"#.into(),
+    ] {
         let text = shell_agent(&format!("notify = {command}"), "runs_per_peer_per_day = 1");
         let mut node = Node::serving(&person, None, &text);
         for n in 0..4 {

@@ -81,7 +81,8 @@ pub(crate) fn counts_are_exact(node: &Node) {
         let state = row["state"].as_str().unwrap_or_default();
         let code = row["code"].as_str().unwrap_or_default();
         row["trusted"] == false
-            && (matches!(state, "answered" | "exhausted" | "running") || (state == "refused" && code == "agent_failed"))
+            && (matches!(state, "answered" | "exhausted" | "running")
+                || (state == "refused" && code == "agent_failed"))
     };
     let kept: Vec<&Value> = rows.iter().filter(counted).collect();
     // A list of an inbox has an end; a longer one is counted by the evidence alone.
@@ -175,7 +176,9 @@ fn killing_any_process_interrupts_the_run_and_loses_nothing() {
             let gone = start.elapsed();
             assert_eq!(left, [], "SBX-5: {who:?}: {name} killed\n{}", node.log());
             let back = wait_back(&node, &before);
-            eprintln!("{who:?}: {name} killed: the run's processes gone after {gone:?}, the node back after {back:?}");
+            eprintln!(
+                "{who:?}: {name} killed: the run's processes gone after {gone:?}, the node back after {back:?}"
+            );
             if gone > PROMISED {
                 eprintln!("{who:?}: {name}: longer than promised");
             }
@@ -184,14 +187,25 @@ fn killing_any_process_interrupts_the_run_and_loses_nothing() {
             assert_eq!(story["refusal"]["code"], "sandbox_unavailable", "RUN-1: {name}: {story}");
             assert_eq!(story["runs"].as_array().map(Vec::len), Some(1), "{name}: {story}");
             let story = node.wait_state(&waiting, "answered");
-            assert_eq!(story["answer"].as_str().map(str::trim_end), Some(&*format!("after {name}")), "{story}");
+            assert_eq!(
+                story["answer"].as_str().map(str::trim_end),
+                Some(&*format!("after {name}")),
+                "{story}"
+            );
             used += 1;
-            assert_eq!(node.status()["day"]["runs"]["used"], used, "RUN-1: {name}: an interrupted run does not count");
+            assert_eq!(
+                node.status()["day"]["runs"]["used"],
+                used,
+                "RUN-1: {name}: an interrupted run does not count"
+            );
             node.verify().expect_code(0);
         }
         let status = node.status();
         assert_eq!(status["restarts"], ALL.len(), "{status}");
-        assert!(status["last_end"].as_str().is_some_and(|why| !why.is_empty()), "PRV-6: it is said: {status}");
+        assert!(
+            status["last_end"].as_str().is_some_and(|why| !why.is_empty()),
+            "PRV-6: it is said: {status}"
+        );
         counts_are_exact(&node);
     }
 }
@@ -281,7 +295,8 @@ fn nothing_acknowledged_is_lost_whenever_something_dies() {
                         if over.load(Ordering::Relaxed) {
                             break;
                         }
-                        let peer = if n % 3 == 0 { "friend".to_owned() } else { format!("p{thread}-{}", n % 4) };
+                        let peer =
+                            if n % 3 == 0 { "friend".to_owned() } else { format!("p{thread}-{}", n % 4) };
                         let id = format!("t{thread}-{n}-{mark}");
                         let words = format!("answer of {id}");
                         let task = match n % 5 {
@@ -316,7 +331,8 @@ fn nothing_acknowledged_is_lost_whenever_something_dies() {
         let acknowledged = acknowledged.into_inner().expect("lock");
         assert!(acknowledged.len() > rounds() as usize, "{}", acknowledged.len());
         let mut states: BTreeMap<String, u32> = BTreeMap::new();
-        let by_id: BTreeMap<&str, &Value> = rows.iter().filter_map(|row| Some((row["id"].as_str()?, row))).collect();
+        let by_id: BTreeMap<&str, &Value> =
+            rows.iter().filter_map(|row| Some((row["id"].as_str()?, row))).collect();
         for (id, words) in &acknowledged {
             let story = match by_id.get(id.as_str()) {
                 Some(_) => node.show(id),
@@ -342,7 +358,10 @@ fn nothing_acknowledged_is_lost_whenever_something_dies() {
         // Each ran at most once.
         for row in &rows {
             let story = node.show(row["id"].as_str().expect("an id"));
-            assert!(story["runs"].as_array().is_some_and(|runs| runs.len() <= 1), "RUN-1: not run again: {story}");
+            assert!(
+                story["runs"].as_array().is_some_and(|runs| runs.len() <= 1),
+                "RUN-1: not run again: {story}"
+            );
         }
         if harness::kind() == Harness::Root {
             // Nothing of the lives before: only what the node names, its keeper, and what they wait for.

@@ -61,7 +61,9 @@ impl Deed {
             Deed::Forks => format!("while :; do (setsid sleep {mark} &) ; sleep 0.05; done"),
             Deed::Writes => "cat /dev/zero > big".to_owned(),
             Deed::Litters => {
-                format!("i=0; while [ $i -lt 300 ]; do mkdir d$i; echo > d$i/f; i=$((i+1)); done; mkfifo p; echo {words}")
+                format!(
+                    "i=0; while [ $i -lt 300 ]; do mkdir d$i; echo > d$i/f; i=$((i+1)); done; mkfifo p; echo {words}"
+                )
             }
         }
     }
@@ -109,7 +111,10 @@ fn a_day_of_mixed_work_is_exact() {
                     }
                     let task = Deed::of(number).script(&format!("words {number}"), &mark);
                     let id = node.submit(&peer(number), &task);
-                    assert!(acknowledged.lock().expect("lock").insert(id, number).is_none(), "two tasks with one name");
+                    assert!(
+                        acknowledged.lock().expect("lock").insert(id, number).is_none(),
+                        "two tasks with one name"
+                    );
                 }
             });
         }
@@ -130,7 +135,10 @@ fn a_day_of_mixed_work_is_exact() {
                 drop(most);
                 std::thread::sleep(Duration::from_millis(40));
                 let idle = runs.is_empty() && status["queued"] == json!(0);
-                if idle && next.load(Ordering::Relaxed) >= count && acknowledged.lock().expect("lock").len() == count {
+                if idle
+                    && next.load(Ordering::Relaxed) >= count
+                    && acknowledged.lock().expect("lock").len() == count
+                {
                     Ok(())
                 } else {
                     Err(format!("{status}"))
@@ -143,7 +151,8 @@ fn a_day_of_mixed_work_is_exact() {
     let acknowledged = acknowledged.into_inner().expect("lock");
     assert_eq!(acknowledged.len(), count);
     assert_eq!(*most.lock().expect("lock"), 2, "RUN-5: both places were used");
-    let by_id: HashMap<&str, &Value> = rows.iter().filter_map(|row| Some((row["id"].as_str()?, row))).collect();
+    let by_id: HashMap<&str, &Value> =
+        rows.iter().filter_map(|row| Some((row["id"].as_str()?, row))).collect();
     let mut counted: BTreeMap<String, u64> = BTreeMap::from([("peer-5".to_owned(), 1)]);
     for (id, number) in &acknowledged {
         let deed = Deed::of(*number);
@@ -154,9 +163,14 @@ fn a_day_of_mixed_work_is_exact() {
         let story = if by_id.len() < 900 || number % 50 == 0 { node.show(id) } else { continue };
         assert_eq!(story["interaction"]["peer"], peer(*number), "{story}");
         if deed.is_answered() {
-            let answer = story["answer"].as_str().unwrap_or_else(|| panic!("{deed:?}: {story}\n{}", node.log()));
+            let answer =
+                story["answer"].as_str().unwrap_or_else(|| panic!("{deed:?}: {story}\n{}", node.log()));
             assert_eq!(answer.lines().last(), Some(&*format!("words {number}")), "ACC-2: {deed:?}");
-            assert_eq!(answer.lines().count(), if deed == Deed::SaysMuch { 20_001 } else { 1 }, "ACC-2: {deed:?}");
+            assert_eq!(
+                answer.lines().count(),
+                if deed == Deed::SaysMuch { 20_001 } else { 1 },
+                "ACC-2: {deed:?}"
+            );
         } else {
             assert_eq!(story["refusal"]["code"], "agent_failed", "{deed:?}: {story}\n{}", node.log());
             let why = story.to_string();
@@ -179,7 +193,8 @@ fn a_day_of_mixed_work_is_exact() {
     // Whatever was opened for a run is closed with it.
     until("descriptors are back", Duration::from_secs(20), || {
         let now = open(&node);
-        let more = |(name, was): (&String, &Option<usize>)| now.get(name).copied().flatten() > was.map(|n| n + 1);
+        let more =
+            |(name, was): (&String, &Option<usize>)| now.get(name).copied().flatten() > was.map(|n| n + 1);
         if before.iter().any(more) { Err(format!("before {before:?}, now {now:?}")) } else { Ok(()) }
     });
     let outcome = node.verify().expect_code(0);

@@ -42,10 +42,16 @@ fn an_agent_of_a_node_reaches_its_model() {
             assert!(request.head.iter().any(|line| line.contains(KEY)), "MOD-1");
         }
         let id = node.inbox()[0]["id"].as_str().expect("an id").to_owned();
-        assert!(node.show(&id).to_string().contains("\\\"requests\\\":1") || node.show(&id).to_string().contains("\"requests\":1"));
+        assert!(
+            node.show(&id).to_string().contains("\\\"requests\\\":1")
+                || node.show(&id).to_string().contains("\"requests\":1")
+        );
         assert!(!node.log().contains(KEY), "MOD-11");
         let evidence = node.evidence();
-        assert!(evidence.iter().all(|r| !r.to_string().contains(KEY) && !r.to_string().contains("Good day")), "EVI-4");
+        assert!(
+            evidence.iter().all(|r| !r.to_string().contains(KEY) && !r.to_string().contains("Good day")),
+            "EVI-4"
+        );
         node.stop();
     }
 }
@@ -58,10 +64,8 @@ fn the_openai_backend_answers_without_a_program() {
         let service = Service::compatible(&net, COMPATIBLE, KEY);
         let person = person_with_key(*who);
         store(&person, COMPATIBLE, KEY);
-        let text = shell_agent(
-            &format!("backend = \"openai\"\n{}", model(&service)),
-            "runs_per_peer_per_day = 2",
-        );
+        let text =
+            shell_agent(&format!("backend = \"openai\"\n{}", model(&service)), "runs_per_peer_per_day = 2");
         let node = Node::serving(&person, Some(&net), &text);
         let bwraps = |node: &Node| node.tree().iter().filter(|p| p.name == "bwrap" || p.name == "sh").count();
         node.ask("p1", "[[text:Good day]]").expect_out("Good day");
@@ -106,7 +110,8 @@ fn a_failing_service_is_no_answer() {
     let service = Service::compatible(&net, COMPATIBLE, KEY);
     let person = person_with_key(Who::User);
     store(&person, COMPATIBLE, KEY);
-    let text = shell_agent(&format!("backend = \"openai\"\napi_timeout_seconds = 3\n{}", model(&service)), "");
+    let text =
+        shell_agent(&format!("backend = \"openai\"\napi_timeout_seconds = 3\n{}", model(&service)), "");
     let node = Node::serving(&person, Some(&net), &text);
     for (n, order) in ["[[status:500]]", "[[status:401]]", "[[hang]]", "[[cut]]"].into_iter().enumerate() {
         let outcome = node.ask(&format!("p{n}"), &format!("{order}[[text:never]]")).expect_code(75);
@@ -158,6 +163,10 @@ fn a_missing_key_is_a_warning() {
              -d '{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"[[text:Good day]]\"}]}' | grep -o 'Good day'",
         );
         let outcome = call.timeout(PATIENCE).attempt();
-        if outcome.code() == 0 && outcome.out() == "Good day" { Ok(()) } else { Err(format!("{outcome}\n{}", node.log())) }
+        if outcome.code() == 0 && outcome.out() == "Good day" {
+            Ok(())
+        } else {
+            Err(format!("{outcome}\n{}", node.log()))
+        }
     });
 }

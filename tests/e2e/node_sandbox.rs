@@ -85,8 +85,11 @@ fn without_bubblewrap_nothing_runs_until_it_is_back() {
         assert!((doctor.out() + &doctor.err()).contains("no_bwrap"), "DIA-2: {doctor}");
         let test = node.anet(["autoreply", "test"]).output();
         assert_ne!(test.code(), 0, "{test}");
-        net.inside(|| fs::copy(&kept, "/usr/bin/bwrap.new").and_then(|_| fs::rename("/usr/bin/bwrap.new", "/usr/bin/bwrap")))
-            .expect("back again");
+        net.inside(|| {
+            fs::copy(&kept, "/usr/bin/bwrap.new")
+                .and_then(|_| fs::rename("/usr/bin/bwrap.new", "/usr/bin/bwrap"))
+        })
+        .expect("back again");
         node.wait_status("it is back", |s| s["sandbox"]["available"] == true);
         node.ask("p1", WHERE).expect_out(INSIDE);
         node.anet(["doctor"]).output().expect_code(0);
@@ -108,8 +111,10 @@ fn a_node_starts_without_bubblewrap() {
     assert_eq!(status["sandbox"]["available"], false, "{status}");
     let outcome = node.ask("p1", WHERE).expect_code(75);
     assert_eq!(code_of(&outcome), "sandbox_unavailable", "{outcome}");
-    net.inside(|| fs::copy(&kept, "/usr/bin/bwrap.new").and_then(|_| fs::rename("/usr/bin/bwrap.new", "/usr/bin/bwrap")))
-        .expect("there");
+    net.inside(|| {
+        fs::copy(&kept, "/usr/bin/bwrap.new").and_then(|_| fs::rename("/usr/bin/bwrap.new", "/usr/bin/bwrap"))
+    })
+    .expect("there");
     node.wait_status("it is there", |s| s["sandbox"]["available"] == true);
     node.ask("p1", WHERE).expect_out(INSIDE);
 }
@@ -183,7 +188,8 @@ fn a_runs_work_is_kept_and_its_home_is_not() {
         // Nobody else can look at it.
         use std::os::unix::fs::PermissionsExt as _;
         let mode = |path: &Path| fs::metadata(path).map(|m| m.permissions().mode() & 0o077).unwrap_or(0);
-        let closed = dir.ancestors().take_while(|p| p.starts_with(node.cache())).any(|p| mode(p) & 0o055 == 0);
+        let closed =
+            dir.ancestors().take_while(|p| p.starts_with(node.cache())).any(|p| mode(p) & 0o055 == 0);
         assert!(closed, "FS-1: {}", dir.display());
         node.stop();
     }
@@ -221,7 +227,10 @@ fn old_work_directories_are_removed() {
     until("the old one is removed", PATIENCE, || {
         if old_dir.exists() { Err(format!("{:?}\n{}", below(&old_dir), node.log())) } else { Ok(()) }
     });
-    assert!(fresh_dir.join("work/file").is_file() || !below(&fresh_dir).is_empty(), "FS-3: the young one stays");
+    assert!(
+        fresh_dir.join("work/file").is_file() || !below(&fresh_dir).is_empty(),
+        "FS-3: the young one stays"
+    );
     assert_eq!(fs::read_to_string(outside.join("file")).ok().as_deref(), Some("not theirs"), "FS-5");
     // What the inbox knows of it is as old as the interaction itself, which is young.
     assert_eq!(node.state(&old), "answered");
@@ -240,14 +249,16 @@ fn a_run_sees_nothing_of_the_node() {
         let found = below(&node.cache()).into_iter().find(|p| p.ends_with(format!("secret-{mark}")));
         found.ok_or_else(|| node.log())
     });
-    let socket = below(&person.path("runtime")).into_iter().find(|p| p.extension().is_some_and(|e| e == "sock"));
+    let socket =
+        below(&person.path("runtime")).into_iter().find(|p| p.extension().is_some_and(|e| e == "sock"));
     let socket = socket.expect("a control socket");
     let mut files = vec![node.database(), secret, node.configuration()];
     files.extend(node.segments());
     assert!(files.len() >= 4, "there is evidence: {files:?}");
     let mut script = String::from("n=0\n");
     for file in &files {
-        script += &format!("head -c1 '{}' >/dev/null 2>&1 && echo 'read {}'\n", file.display(), file.display());
+        script +=
+            &format!("head -c1 '{}' >/dev/null 2>&1 && echo 'read {}'\n", file.display(), file.display());
     }
     script += &format!(
         "/usr/bin/python3 -c \"import socket; s=socket.socket(socket.AF_UNIX,socket.SOCK_SEQPACKET); s.connect('{}'); \
@@ -272,7 +283,8 @@ fn a_run_sees_nothing_of_the_node() {
     let inside = node.ask("p1", &script).expect_code(0);
     assert!(!inside.out().contains("read ") && !inside.out().contains("connected"), "FS-1: {inside}");
     assert!(!inside.out().contains("secret-"), "FS-1: {inside}");
-    let counts: Vec<&str> = inside.stdout.split(|b| *b == b'\n').filter_map(|l| std::str::from_utf8(l).ok()).collect();
+    let counts: Vec<&str> =
+        inside.stdout.split(|b| *b == b'\n').filter_map(|l| std::str::from_utf8(l).ok()).collect();
     assert_eq!(&counts[..2], ["0", "0"], "SBX-1: neither its processes nor sockets: {inside}");
     assert!(!is_final(&node.state(&other)), "the other one was not disturbed");
 }
@@ -287,7 +299,8 @@ fn a_runs_environment_is_made_from_nothing() {
             .env("HTTPS_PROXY", "http://proxy.example.com:1")
             .env("SECRET_THING", "sk-canary-of-the-operator");
         node.start();
-        let outcome = node.ask("p1", "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; true").expect_code(0);
+        let outcome =
+            node.ask("p1", "env; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; true").expect_code(0);
         let said = outcome.out();
         assert!(!said.contains("canary") && !said.contains("proxy.example.com"), "SBX-6: {outcome}");
         assert!(said.contains("ANET_RUN=r") && said.contains("HOME=/home/anet"), "{outcome}");
@@ -307,7 +320,10 @@ fn a_runs_environment_is_made_from_nothing() {
 #[test]
 fn runs_that_misbehave_are_ended() {
     let person = Person::new(Who::User);
-    let text = format!("{}\n[auto_reply.sandbox.limits]\ngrowth = \"20MiB\"\n", shell_agent("api_timeout_seconds = 4", ""));
+    let text = format!(
+        "{}\n[auto_reply.sandbox.limits]\ngrowth = \"20MiB\"\n",
+        shell_agent("api_timeout_seconds = 4", "")
+    );
     let node = Node::serving(&person, None, &text);
     let mark = marker();
     let fork = format!("while :; do (exec sleep {mark}) & sleep 0.02; done");

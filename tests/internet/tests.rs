@@ -124,3 +124,34 @@ fn the_name_server_lies_as_told() {
     assert!(ask(&net, "spoof.example.com", "A").ends_with("151.101.9.6"));
     assert_eq!(ask(&net, "nobody.example.com", "A"), "");
 }
+
+/// What a test changes in a directory of the machine is changed for the near side alone, and can be changed back.
+#[test]
+fn files_can_be_removed_here_and_come_back() {
+    let Some(net) = Internet::new() else { return };
+    net.change_here("/usr/bin");
+    let there = |net: &Internet| net.inside(|| std::fs::metadata("/usr/bin/bwrap").is_ok());
+    assert!(there(&net));
+    net.inside(|| std::fs::rename("/usr/bin/bwrap", "/usr/bin/bwrap.away")).expect("rename");
+    assert!(!there(&net) && std::fs::metadata("/usr/bin/bwrap").is_ok());
+    net.inside(|| std::fs::rename("/usr/bin/bwrap.away", "/usr/bin/bwrap")).expect("back");
+    assert!(there(&net));
+}
+
+/// A disk that fills up, and one that cannot be written.
+#[test]
+fn a_disk_can_be_full_or_read_only() {
+    let Some(net) = Internet::new() else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let write =
+        |name: &str, bytes: usize| net.inside(|| std::fs::write(dir.path().join(name), vec![1; bytes]));
+    net.small_disk_over(dir.path(), 1 << 20);
+    write("small", 1000).expect("room");
+    assert_eq!(write("large", 2 << 20).map_err(|e| e.kind()), Err(std::io::ErrorKind::StorageFull));
+    net.unmount(dir.path());
+    assert!(!dir.path().join("small").exists());
+    net.read_only(dir.path());
+    assert_eq!(write("small", 1).map_err(|e| e.kind()), Err(std::io::ErrorKind::ReadOnlyFilesystem));
+    net.unmount(dir.path());
+    write("small", 1).expect("written");
+}
