@@ -5,36 +5,25 @@
 //! chain that came to its end closes with a line of kind `run.sealed`, whose body counts the lines before it: a chain
 //! without one was cut, or its run is still going.
 
+pub mod record;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
+
+use self::record::{Hash, ORIGIN, Record};
 
 /// The kind of a chain's last line.
 pub const SEALED: &str = "run.sealed";
 /// The longest line that is read, in bytes.
 pub const MAX_LINE: usize = 1024 * 1024;
-
-/// What stands before the first line.
-const ORIGIN: &str = "0000000000000000000000000000000000000000000000000000000000000000";
-const HASH_KEY: &str = ",\"hash\":\"";
-
-/// A line without its hash, in the order in which it is written.
-#[derive(Serialize)]
-struct Unhashed<'a> {
-    seq: u64,
-    time: &'a str,
-    kind: &'a str,
-    body: &'a Value,
-    prev: &'a str,
-}
+/// The last second that a time has four digits of a year for, since 1970.
+const LAST_SECOND: u64 = 253_402_300_799;
 
 /// A line as read back.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Line {
     /// Counts from 0.
     pub seq: u64,
@@ -87,14 +76,14 @@ pub enum Fault {
 pub struct Chain {
     file: File,
     next: u64,
-    head: String,
+    head: Hash,
 }
 
 impl Chain {
     /// Starts a chain in an empty file.
     #[must_use]
     pub fn new(file: File) -> Chain {
-        Chain { file, next: 0, head: ORIGIN.to_owned() }
+        Chain { file, next: 0, head: ORIGIN }
     }
 
     /// Appends one line. It is on disk only after [`Chain::sync`].
@@ -102,15 +91,7 @@ impl Chain {
     /// # Errors
     /// When the file cannot be written; the line is then not part of the chain.
     pub fn append(&mut self, at: SystemTime, kind: &str, body: &Value) -> io::Result<()> {
-        let time = rfc3339(at);
-        let mut line =
-            serde_json::to_string(&Unhashed { seq: self.next, time: &time, kind, body, prev: &self.head })
-                .map_err(io::Error::other)?;
-        let hash = hex(&Sha256::digest(line.as_bytes()));
-        line.pop();
-        line.push_str(HASH_KEY);
-        line.push_str(&hash);
-        line.push_str("\"}\n");
+        let (line, hash) = record::write(self.next, at, kind, body, &self.head)?;
         self.file.write_all(line.as_bytes())?;
         self.head = hash;
         self.next += 1;
@@ -143,56 +124,50 @@ impl Chain {
 pub fn read(text: &[u8]) -> Result<(Vec<Line>, bool), Fault> {
     let mut lines: Vec<Line> = Vec::new();
     let mut sealed = false;
-    let mut head = ORIGIN.to_owned();
+    let mut head = ORIGIN;
     let mut rest = text;
     while !rest.is_empty() {
         let seq = lines.len() as u64;
         let end = rest.iter().position(|byte| *byte == b'\n').ok_or(Fault::Malformed { seq })?;
         let (raw, after) = rest.split_at(end);
         rest = after.get(1..).unwrap_or_default();
-        let line = read_line(raw, seq)?;
-        if line.seq != seq || line.prev != head {
+        if raw.len() > MAX_LINE {
+            return Err(Fault::Malformed { seq });
+        }
+        let record = Record::read(raw).ok_or(Fault::Malformed { seq })?;
+        if !record.is_unchanged() {
+            return Err(Fault::Changed { seq });
+        }
+        if record.seq != seq || record.prev != head {
             return Err(Fault::Order { seq });
         }
+        let body = record.values();
         if sealed {
             return Err(Fault::Seal { seq });
         }
-        if line.kind == SEALED {
-            if line.body.get("records").and_then(Value::as_u64) != Some(seq) {
+        if record.kind == SEALED {
+            if body.get("records").and_then(Value::as_u64) != Some(seq) {
                 return Err(Fault::Seal { seq });
             }
             sealed = true;
         }
-        head.clone_from(&line.hash);
-        lines.push(line);
+        head = record.hash;
+        lines.push(Line {
+            seq,
+            time: record.time.to_owned(),
+            kind: record.kind.to_owned(),
+            body,
+            prev: hex(&record.prev),
+            hash: hex(&record.hash),
+        });
     }
     Ok((lines, sealed))
 }
 
-fn read_line(raw: &[u8], seq: u64) -> Result<Line, Fault> {
-    if raw.len() > MAX_LINE {
-        return Err(Fault::Malformed { seq });
-    }
-    let text = std::str::from_utf8(raw).map_err(|_| Fault::Malformed { seq })?;
-    let line: Line = serde_json::from_str(text).map_err(|_| Fault::Malformed { seq })?;
-    // The hash is over the bytes as written: the last key, cut off where it begins.
-    let cut = text.rfind(HASH_KEY).ok_or(Fault::Malformed { seq })?;
-    let (unhashed, tail) = text.split_at(cut);
-    if tail.len() != HASH_KEY.len() + line.hash.len() + 2 {
-        return Err(Fault::Malformed { seq });
-    }
-    let mut hasher = Sha256::new();
-    hasher.update(unhashed.as_bytes());
-    hasher.update(b"}");
-    if hex(&hasher.finalize()) != line.hash {
-        return Err(Fault::Changed { seq });
-    }
-    Ok(line)
-}
-
-/// A time for people and records: UTC with milliseconds.
+/// A time for people and records: UTC with milliseconds. A clock that is before 1970 or behind 9999 stands at that border.
 #[must_use]
 pub fn rfc3339(at: SystemTime) -> String {
+    let at = at.clamp(UNIX_EPOCH, UNIX_EPOCH + Duration::from_secs(LAST_SECOND));
     humantime::format_rfc3339_millis(at).to_string()
 }
 
