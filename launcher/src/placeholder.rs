@@ -18,8 +18,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat,
-    openat2, readlinkat, renameat_with, statat, symlinkat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, open, openat, openat2,
+    readlinkat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -172,7 +172,7 @@ impl Record {
             Kind::File => Entry::File { path, device, inode },
         };
         self.note(entry).map_err(written)?;
-        if let Err(error) = rename_new(parent, &first, name) {
+        if let Err(error) = remove::rename_new(parent, &first, parent, name) {
             // It is ours, and nobody has seen it.
             let flags = if kind == Kind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
             let _ = unlinkat(parent, &first, flags);
@@ -230,19 +230,6 @@ fn new(parent: &OwnedFd, name: &CStr, kind: Kind, content: &str) -> Result<Owned
             }
             Ok(file)
         }
-    }
-}
-
-/// Gives what is called `from` a name that nothing has.
-fn rename_new(parent: &OwnedFd, from: &CStr, to: &CStr) -> Result<(), Errno> {
-    match renameat_with(parent, from, parent, to, RenameFlags::NOREPLACE) {
-        // A file system that knows no flags: between the look and the move is no time that somebody could wait for.
-        Err(Errno::INVAL | Errno::NOSYS) => match statat(parent, to, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => Err(Errno::EXIST),
-            Err(Errno::NOENT) => rustix::fs::renameat(parent, from, parent, to),
-            Err(error) => Err(error),
-        },
-        other => other,
     }
 }
 
@@ -399,7 +386,7 @@ fn put_back(path: &Path, target: &Path, run: &str) -> io::Result<Option<PathBuf>
             aside.extend_from_slice(format!("-{number}").as_bytes());
         }
         let aside = CString::new(aside).map_err(io::Error::other)?;
-        match rename_new(&parent, &name, &aside) {
+        match remove::rename_new(&parent, &name, &parent, &aside) {
             Ok(()) => kept = Some(path.with_file_name(OsStr::from_bytes(aside.as_bytes()))),
             Err(Errno::EXIST | Errno::NOENT) => {}
             Err(error) => return Err(error.into()),

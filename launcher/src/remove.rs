@@ -1,17 +1,21 @@
 //! Removing what a run left: any tree, of any depth, with names of any bytes, without leaving it (FS-5).
 //!
 //! A tree is not descended into but flattened: a directory that is not empty is moved up to the top and emptied there. So
-//! two descriptors are enough for any depth, no path is ever longer than one name, and no `..` is ever followed, which
+//! a few descriptors are enough for any depth, no path is ever longer than one name, and no `..` is ever followed, which
 //! somebody could have moved. Links are removed, never followed; everything is done relative to a directory's descriptor.
+//!
+//! It is done in steps, so that whoever else waits for the launcher does not wait long: a step goes on reading where the
+//! last one stopped. (What was removed still takes its time to be read over, on file systems whose directories never shrink.)
 
+use std::collections::VecDeque;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, Stat, chmod, fchmod, fstat, openat, renameat_with,
-    unlinkat,
+    AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, Stat, chmod, fchmod, fstat, openat, renameat,
+    renameat_with, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -30,6 +34,7 @@ pub struct Removal {
     serial: u64,
     /// Passes without progress.
     idle: u32,
+    pass: Option<Pass>,
 }
 
 /// How far a step came.
@@ -41,95 +46,155 @@ pub enum Progress {
     More,
 }
 
-impl Removal {
-    /// Will empty `top` but for the name `keep`.
+/// One reading of the top.
+#[derive(Debug)]
+struct Pass {
+    top: Reading,
+    /// The directory at the top that is being emptied, by its name there.
+    inside: Option<(CString, Reading)>,
+    /// It had something in it.
+    found: bool,
+    /// Something of it is gone.
+    progress: bool,
+}
+
+/// The names of a directory, read a little at a time.
+#[derive(Debug)]
+pub struct Reading {
+    directory: OwnedFd,
+    names: VecDeque<(CString, FileType)>,
+    ended: bool,
+}
+
+impl Reading {
+    /// Reads `directory`, which nobody else may read from, from where it stands.
     #[must_use]
-    pub fn new(top: OwnedFd, keep: &'static CStr) -> Removal {
-        Removal { top, keep, serial: 0, idle: 0 }
+    pub fn new(directory: OwnedFd) -> Reading {
+        Reading { directory, names: VecDeque::new(), ended: false }
     }
 
     /// The directory itself.
     #[must_use]
-    pub fn into_inner(self) -> OwnedFd {
-        self.top
+    pub fn directory(&self) -> &OwnedFd {
+        &self.directory
+    }
+
+    /// The next name, and what the file system says that it is.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn next(&mut self) -> io::Result<Option<(CString, FileType)>> {
+        while self.names.is_empty() && !self.ended {
+            self.read()?;
+        }
+        Ok(self.names.pop_front())
+    }
+
+    fn read(&mut self) -> io::Result<()> {
+        let mut buffer = vec![MaybeUninit::<u8>::uninit(); BUFFER];
+        let mut entries = RawDir::new(&self.directory, &mut buffer);
+        while let Some(entry) = entries.next() {
+            let entry = entry?;
+            if !is_dots(entry.file_name()) {
+                self.names.push_back((entry.file_name().to_owned(), entry.file_type()));
+            }
+            if entries.is_buffer_empty() {
+                return Ok(());
+            }
+        }
+        self.ended = true;
+        Ok(())
+    }
+}
+
+impl Removal {
+    /// Will empty `top` but for the name `keep`.
+    #[must_use]
+    pub fn new(top: OwnedFd, keep: &'static CStr) -> Removal {
+        Removal { top, keep, serial: 0, idle: 0, pass: None }
     }
 
     /// Removes up to `budget` names. Nobody else may change the tree meanwhile.
     ///
     /// # Errors
     /// When something cannot be removed.
-    pub fn step(&mut self, budget: usize) -> io::Result<Progress> {
-        let mut left = budget;
-        let mut buffer = vec![MaybeUninit::<u8>::uninit(); BUFFER];
-        loop {
-            let before = left;
-            let mut more = false;
-            let top = reopen(&self.top)?;
-            let mut entries = RawDir::new(&top, &mut buffer);
-            while let Some(entry) = entries.next() {
-                let entry = entry?;
-                let name = entry.file_name();
-                if is_dots(name) || name == self.keep {
-                    continue;
-                }
-                if left == 0 {
-                    return Ok(Progress::More);
-                }
-                more = true;
-                self.remove_at_top(name, entry.file_type(), &mut left)?;
-            }
-            if !more {
-                return Ok(Progress::Done);
-            }
-            // A pass may do nothing but move directories up; that is progress too, and bounded by their number.
-            self.idle = if left == before { self.idle + 1 } else { 0 };
-            if self.idle >= PATIENCE {
-                return Err(Errno::NOTEMPTY.into());
-            }
-        }
+    pub fn step(&mut self, mut budget: usize) -> io::Result<Progress> {
+        self.step_within(&mut budget)
     }
 
-    fn remove_at_top(&mut self, name: &CStr, kind: FileType, left: &mut usize) -> io::Result<()> {
-        let top = reopen(&self.top)?;
-        if remove_one(&top, name, kind)? {
-            *left = left.saturating_sub(1);
-            return Ok(());
-        }
-        let directory = enter(&top, name)?;
-        let mut buffer = vec![MaybeUninit::<u8>::uninit(); BUFFER];
-        let mut entries = RawDir::new(&directory, &mut buffer);
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            let inner = entry.file_name();
-            if is_dots(inner) {
+    /// The same, and takes from the budget what it used of it.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn step_within(&mut self, budget: &mut usize) -> io::Result<Progress> {
+        while *budget > 0 {
+            *budget -= 1;
+            let pass = match &mut self.pass {
+                Some(pass) => pass,
+                none => none.insert(Pass {
+                    top: Reading::new(reopen(&self.top)?),
+                    inside: None,
+                    found: false,
+                    progress: false,
+                }),
+            };
+            if let Some((name, inside)) = &mut pass.inside {
+                match inside.next()? {
+                    Some((inner, kind)) => {
+                        pass.progress = true;
+                        if !remove_one(&inside.directory, &inner, kind)? {
+                            move_up(&inside.directory, &inner, &self.top, &mut self.serial)?;
+                        }
+                    }
+                    None => {
+                        // What was added to a directory while it is read may be missed by the reading: the next pass
+                        // finds it.
+                        pass.progress |= remove_one(&self.top, name, FileType::Directory)?;
+                        pass.inside = None;
+                    }
+                }
                 continue;
             }
-            if *left == 0 {
-                return Ok(());
-            }
-            *left -= 1;
-            if !remove_one(&directory, inner, entry.file_type())? {
-                self.move_up(&directory, inner)?;
+            match pass.top.next()? {
+                Some((name, _)) if *name == *self.keep => {}
+                Some((name, kind)) => {
+                    pass.found = true;
+                    if remove_one(&self.top, &name, kind)? {
+                        pass.progress = true;
+                    } else {
+                        let directory = enter(&self.top, &name)?;
+                        pass.inside = Some((name, Reading::new(directory)));
+                    }
+                }
+                None => {
+                    let (found, progress) = (pass.found, pass.progress);
+                    self.pass = None;
+                    if !found {
+                        return Ok(Progress::Done);
+                    }
+                    // A pass may do nothing but move directories up; that is progress too, and bounded by their number.
+                    self.idle = if progress { 0 } else { self.idle + 1 };
+                    if self.idle >= PATIENCE {
+                        return Err(Errno::NOTEMPTY.into());
+                    }
+                }
             }
         }
-        match unlinkat(&top, name, AtFlags::REMOVEDIR) {
-            // What was added to a directory while it is read may be missed by the reading: the next pass finds it.
-            Ok(()) | Err(Errno::NOTEMPTY | Errno::EXIST | Errno::NOENT) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        Ok(Progress::More)
     }
+}
 
-    fn move_up(&mut self, from: &OwnedFd, name: &CStr) -> io::Result<()> {
-        // To move a directory its own `..` is written, which wants the right to write it.
-        drop(enter(from, name)?);
-        loop {
-            self.serial += 1;
-            let new = CString::new(format!("anet-removing-{}", self.serial)).map_err(io::Error::other)?;
-            match renameat_with(from, name, &self.top, &new, RenameFlags::NOREPLACE) {
-                Ok(()) => return Ok(()),
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
-            }
+/// Gives a directory that is not empty a name at the top.
+fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, serial: &mut u64) -> io::Result<()> {
+    // To move a directory its own `..` is written, which wants the right to write it.
+    drop(enter(from, name)?);
+    loop {
+        *serial += 1;
+        let new = CString::new(format!("anet-removing-{serial}")).map_err(io::Error::other)?;
+        match rename_new(from, name, top, &new) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
         }
     }
 }
@@ -163,7 +228,10 @@ fn remove_one(parent: &OwnedFd, name: &CStr, kind: FileType) -> io::Result<bool>
 }
 
 /// Opens a directory with every right for its owner, whatever its mode was.
-fn enter(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
+///
+/// # Errors
+/// When it is none, or cannot be opened.
+pub fn enter(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
     const ALL: Mode = Mode::RWXU;
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = match openat(parent, name, flags | OFlags::RDONLY, Mode::empty()) {
@@ -184,6 +252,22 @@ fn enter(parent: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {
 /// The same directory, read from its beginning.
 fn reopen(directory: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(openat(directory, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Gives what is called `name` in `from` a name in `to` that nothing has there.
+///
+/// # Errors
+/// EXIST when something has it, or what the system says.
+pub fn rename_new(from: &OwnedFd, name: &CStr, to: &OwnedFd, new: &CStr) -> Result<(), Errno> {
+    match renameat_with(from, name, to, new, RenameFlags::NOREPLACE) {
+        // A file system that knows no flags: between the look and the move is no time that somebody could wait for.
+        Err(Errno::INVAL | Errno::NOSYS) => match statat(to, new, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Err(Errno::EXIST),
+            Err(Errno::NOENT) => renameat(from, name, to, new),
+            Err(error) => Err(error),
+        },
+        other => other,
+    }
 }
 
 /// Whether it is ours, and nobody else gets at it.
