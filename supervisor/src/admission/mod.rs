@@ -1,1 +1,21 @@
-//! Admission: what is done with a task, decided by pure functions.
+//! Admission: what is done with a task, decided by pure functions (SEL, RUN).
+//!
+//! No function here asks a clock or reads a file, but for [`Zone::load`] and [`Zone::has_changed`]: time, zone, counts and
+//! what runs come in, a decision goes out. [`decide()`] decides about one peer; [`next`] goes through everything that waits.
+
+mod counts;
+mod date;
+mod decide;
+mod line;
+mod refusals;
+mod zone;
+
+#[cfg(test)]
+mod tests;
+
+pub use counts::{Counts, MAX_PEERS, OfDay};
+pub use date::{Date, DateError};
+pub use decide::{Decision, PLACES, Sandbox, Situation, TRUSTED_AT_ONCE, Why, decide};
+pub use line::next;
+pub use refusals::{agent_failed, runs_used_up, sandbox_unavailable};
+pub use zone::{Day, Zone};

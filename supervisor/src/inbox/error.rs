@@ -125,9 +125,10 @@ impl InboxError {
 
 impl From<std::io::Error> for InboxError {
     fn from(error: std::io::Error) -> InboxError {
-        match error.kind() {
-            std::io::ErrorKind::StorageFull => InboxError::NoSpace,
-            _ => InboxError::Unusable(error.to_string()),
+        if error.kind() == std::io::ErrorKind::StorageFull {
+            InboxError::NoSpace
+        } else {
+            InboxError::Unusable(error.to_string())
         }
     }
 }
@@ -138,15 +139,18 @@ impl From<rusqlite::Error> for InboxError {
             // A value that is not of its column's type: nobody but us writes here.
             return InboxError::Damaged(error.to_string());
         };
-        let synced = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC, ffi::SQLITE_IOERR_TRUNCATE];
-        match failure.code {
-            ErrorCode::DiskFull => InboxError::NoSpace,
-            ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => InboxError::InUse,
-            ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => InboxError::Damaged(error.to_string()),
-            ErrorCode::SystemIoFailure if synced.contains(&failure.extended_code) => {
-                InboxError::Lost(error.to_string())
-            }
-            _ => InboxError::Unusable(error.to_string()),
+        let is = |codes: &[ErrorCode]| codes.contains(&failure.code);
+        let synced = [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_IOERR_DIR_FSYNC].contains(&failure.extended_code);
+        if is(&[ErrorCode::DiskFull]) {
+            InboxError::NoSpace
+        } else if is(&[ErrorCode::DatabaseBusy, ErrorCode::DatabaseLocked]) {
+            InboxError::InUse
+        } else if is(&[ErrorCode::DatabaseCorrupt, ErrorCode::NotADatabase]) {
+            InboxError::Damaged(error.to_string())
+        } else if synced {
+            InboxError::Lost(error.to_string())
+        } else {
+            InboxError::Unusable(error.to_string())
         }
     }
 }
