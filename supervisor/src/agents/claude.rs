@@ -1,5 +1,7 @@
 //! claude, as `@anthropic-ai/claude-code` 2.1 and its native installer have it.
 
+use std::ffi::CString;
+
 use super::{AnswerFormat, Installed, PLACEHOLDER_KEY, Setup, Start, Stdin, words};
 use crate::error::Trouble;
 
@@ -44,7 +46,16 @@ pub(super) fn start(installed: &Installed, setup: &Setup<'_>) -> Result<Start, T
             &model,
         ],
     )?;
-    Ok(Start {
+    Ok(printing(argv))
+}
+
+/// A tool that the operator's settings do not allow is refused to it: nobody is there to be asked.
+pub(super) fn start_direct(installed: &Installed) -> Result<Start, Trouble> {
+    Ok(printing(words(&installed.program, &["--print", "--output-format=json"])?))
+}
+
+fn printing(argv: Vec<CString>) -> Start {
+    Start {
         argv,
         stdin: Stdin::Task,
         // A text whose first character is a slash is a command of claude's own (`/clear`, `/model`), which it answers
@@ -52,5 +63,5 @@ pub(super) fn start(installed: &Installed, setup: &Setup<'_>) -> Result<Start, T
         before_task: b"\n",
         answer: AnswerFormat::Claude,
         files: Vec::new(),
-    })
+    }
 }

@@ -121,3 +121,9 @@ pub(super) fn start(installed: &Installed, setup: &Setup<'_>) -> Result<Start, T
     )?;
     Ok(Start { argv, stdin: Stdin::Task, before_task: b"", answer: AnswerFormat::Codex, files: Vec::new() })
 }
+
+/// Its own sandbox is the operator's to set; a work directory is no repository, which it would refuse to start in.
+pub(super) fn start_direct(installed: &Installed) -> Result<Start, Trouble> {
+    let argv = words(&installed.program, &["exec", "--skip-git-repo-check", "--color=never", "--json", "-"])?;
+    Ok(Start { argv, stdin: Stdin::Task, before_task: b"", answer: AnswerFormat::Codex, files: Vec::new() })
+}

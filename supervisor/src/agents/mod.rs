@@ -30,7 +30,7 @@ use ipc_proto::Code;
 use ipc_proto::job::AnswerFormat;
 
 pub use answer::{Answer, MAX_OUTPUT, NoAnswer, answer};
-pub use custom::{TASK_FILE, start_custom};
+pub use custom::{TASK_FILE, start_custom, start_custom_with};
 pub use find::{Installed, Search, find};
 pub use reach::reachable;
 
@@ -136,6 +136,38 @@ pub fn start(installed: &Installed, setup: &Setup<'_>, task: &[u8]) -> Result<St
         Agent::Hermes => hermes::start(installed, task),
         Agent::Openclaw => openclaw::start(installed, setup),
         Agent::Cursor | Agent::Custom => Err(unsupported(installed.agent)),
+    }
+}
+
+/// How an installed agent is started for one task outside of the sandbox, as the operator's own (SEL-4): with the
+/// operator's configuration, credentials and model, within whatever sandbox and permissions of its own that says, and with no
+/// more options than it needs to answer one task on standard output, in the same format as inside. `directory`: where it
+/// works. A custom one: [`start_custom_with`].
+///
+/// # Errors
+/// As [`start`].
+pub fn start_direct(installed: &Installed, directory: &Path, task: &[u8]) -> Result<Start, Trouble> {
+    match installed.agent {
+        Agent::Claude => claude::start_direct(installed),
+        Agent::Codex => codex::start_direct(installed),
+        Agent::Opencode => opencode::start_direct(installed),
+        // It has no option of the sandbox's.
+        Agent::Hermes => hermes::start(installed, task),
+        Agent::Openclaw => openclaw::start_direct(installed, directory),
+        Agent::Cursor | Agent::Custom => Err(unsupported(installed.agent)),
+    }
+}
+
+/// How an agent's standard output is read.
+#[must_use]
+pub fn answer_format(agent: Agent) -> AnswerFormat {
+    match agent {
+        Agent::Claude => AnswerFormat::Claude,
+        Agent::Codex => AnswerFormat::Codex,
+        Agent::Opencode => AnswerFormat::Opencode,
+        Agent::Openclaw => AnswerFormat::Openclaw,
+        Agent::Hermes => AnswerFormat::Hermes,
+        Agent::Cursor | Agent::Custom => AnswerFormat::Text,
     }
 }
 

@@ -112,13 +112,20 @@ pub(super) fn home_files(setup: &Setup<'_>) -> Vec<HomeFile> {
 pub(super) fn start(installed: &Installed, setup: &Setup<'_>) -> Result<Start, Trouble> {
     let config = format!("{INSIDE_HOME}/{CONFIG}");
     let model = format!("anet/{}", setup.model);
+    executing(installed, &["--config", &config, "--model", &model], setup.directory)
+}
+
+/// By itself it works in a directory of its own below the operator's home.
+pub(super) fn start_direct(installed: &Installed, directory: &Path) -> Result<Start, Trouble> {
+    executing(installed, &[], directory)
+}
+
+fn executing(installed: &Installed, options: &[&str], directory: &Path) -> Result<Start, Trouble> {
     let mut argv = super::invocation(installed)?;
-    let options =
-        ["agent", "exec", "--json", "--config", &config, "--model", &model, "--timeout", TIMEOUT, "--cwd"];
-    for option in options {
+    for option in ["agent", "exec", "--json"].iter().chain(options).chain(&["--timeout", TIMEOUT, "--cwd"]) {
         argv.push(word(option)?);
     }
-    argv.push(word(setup.directory)?);
+    argv.push(word(directory)?);
     argv.extend([word("--message-file")?, word("-")?]);
     Ok(Start {
         argv,

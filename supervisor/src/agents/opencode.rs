@@ -55,3 +55,15 @@ pub(super) fn start(installed: &Installed, setup: &Setup<'_>) -> Result<Start, T
         files: Vec::new(),
     })
 }
+
+/// What its configuration asks about is refused to it: nobody is there to be asked.
+pub(super) fn start_direct(installed: &Installed) -> Result<Start, Trouble> {
+    let argv = words(&installed.program, &["run", "--format=json"])?;
+    Ok(Start {
+        argv,
+        stdin: Stdin::Task,
+        before_task: b"",
+        answer: AnswerFormat::Opencode,
+        files: Vec::new(),
+    })
+}

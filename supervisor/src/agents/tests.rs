@@ -192,3 +192,54 @@ fn a_custom_command_has_its_task_where_it_asks_for_it() {
         assert_eq!(start_custom(&nothing, b"x").unwrap_err().code, Code::BadOption);
     }
 }
+
+/// SEL-4: outside of the sandbox an agent has the operator's own configuration and nothing of anet's: no address, no key, no
+/// model, no switch that takes its own walls or questions away; and its output is read as inside.
+#[test]
+fn a_direct_start_is_the_operators_own() {
+    let expected: [(Agent, &[&str]); 5] = [
+        (Agent::Claude, &["/opt/program", "--print", "--output-format=json"]),
+        (Agent::Codex, &["/opt/program", "exec", "--skip-git-repo-check", "--color=never", "--json", "-"]),
+        (Agent::Opencode, &["/opt/program", "run", "--format=json"]),
+        (Agent::Hermes, &["/opt/venv/bin/python", "/opt/program", "--oneshot=-x task"]),
+        (
+            Agent::Openclaw,
+            &[
+                "/opt/node",
+                "/opt/program",
+                "agent",
+                "exec",
+                "--json",
+                "--timeout",
+                "86400",
+                "--cwd",
+                "/cache/p/i/work",
+                "--message-file",
+                "-",
+            ],
+        ),
+    ];
+    for (agent, words) in expected {
+        let direct = start_direct(&installed(agent), Path::new("/cache/p/i/work"), b"-x task").unwrap();
+        assert_eq!(argv(&direct), words, "{agent:?}");
+        let inside = start(&installed(agent), &setup(), b"-x task").unwrap();
+        assert_eq!((direct.answer, direct.stdin), (inside.answer, inside.stdin), "{agent:?}");
+        assert!(direct.before_task == inside.before_task && direct.files.is_empty(), "{agent:?}");
+        let text = argv(&direct).join(" ");
+        for ours in ["dangerously", "bypass", "anet", PLACEHOLDER_KEY, "61081", "model=", "--config"] {
+            assert!(!text.contains(ours), "{agent:?}: {text}");
+        }
+    }
+    for agent in [Agent::Cursor, Agent::Custom] {
+        assert!(start_direct(&installed(agent), Path::new("/w"), b"x").is_err());
+    }
+}
+
+/// SEL-4: a custom agent's file stands where it is said to, whatever bytes its name has.
+#[test]
+fn a_custom_commands_file_stands_where_it_is_said_to() {
+    let command = vec!["a".to_owned(), "--file={task_file}".to_owned()];
+    let start = start_custom_with(&command, b"task", b"/x\xff/task").unwrap();
+    assert_eq!(start.argv[1].as_bytes(), b"--file=/x\xff/task");
+    assert_eq!((start.files.len(), start.stdin), (1, Stdin::Nothing));
+}
