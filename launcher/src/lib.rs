@@ -7,6 +7,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod bwrap;
+pub mod cleaning;
 pub mod control_group;
 pub mod directories;
 pub mod failure;

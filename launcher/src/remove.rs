@@ -83,7 +83,7 @@ impl Reading {
     ///
     /// # Errors
     /// When the directory cannot be read.
-    pub fn next(&mut self) -> io::Result<Option<(CString, FileType)>> {
+    pub fn next_name(&mut self) -> io::Result<Option<(CString, FileType)>> {
         while self.names.is_empty() && !self.ended {
             self.read()?;
         }
@@ -139,7 +139,7 @@ impl Removal {
                 }),
             };
             if let Some((name, inside)) = &mut pass.inside {
-                match inside.next()? {
+                match inside.next_name()? {
                     Some((inner, kind)) => {
                         pass.progress = true;
                         if !remove_one(&inside.directory, &inner, kind)? {
@@ -155,7 +155,7 @@ impl Removal {
                 }
                 continue;
             }
-            match pass.top.next()? {
+            match pass.top.next_name()? {
                 Some((name, _)) if *name == *self.keep => {}
                 Some((name, kind)) => {
                     pass.found = true;

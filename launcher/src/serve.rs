@@ -6,25 +6,23 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use confine::sys::signal::Signals;
 use ipc_proto::init::ToInit;
-use ipc_proto::launcher::{Failure, ToLauncher};
+use ipc_proto::launcher::{Failure, FromLauncher, ToLauncher};
 use ipc_proto::{Received, RunId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, WaitOptions, wait};
 
-use crate::directories::{Root, RunDirectory};
-use crate::remove::{Progress, Removal};
+use crate::cleaning::{Cleaning, Swept};
+use crate::directories::Root;
 use crate::run::{Run, Supervisor};
 use crate::{Fatal, Log, Surroundings};
 
 /// So many closed runs are remembered: a word for one may have been under way when it closed.
 const REMEMBERED: usize = 64;
-/// How many names of dead runs are removed at a time.
-const SWEEP_AT_ONCE: usize = 500;
 
 /// The launcher at work.
 #[derive(Debug)]
@@ -36,15 +34,7 @@ pub struct Launcher<'a> {
     runs: BTreeMap<RunId, Run>,
     closed: VecDeque<RunId>,
     roots: BTreeMap<PathBuf, Rc<Root>>,
-    stale: Vec<Stale>,
-}
-
-/// A directory that a dead launcher left.
-#[derive(Debug)]
-struct Stale {
-    root: Rc<Root>,
-    directory: RunDirectory,
-    removal: Removal,
+    cleaning: Cleaning,
 }
 
 impl<'a> Launcher<'a> {
@@ -64,7 +54,7 @@ impl<'a> Launcher<'a> {
             runs: BTreeMap::new(),
             closed: VecDeque::new(),
             roots: BTreeMap::new(),
-            stale: Vec::new(),
+            cleaning: Cleaning::default(),
         }
     }
 
@@ -84,7 +74,7 @@ impl<'a> Launcher<'a> {
                 run.turn(&self.supervisor, &is_readable, self.log)?;
             }
             self.forget_closed();
-            self.sweep();
+            self.clean()?;
         }
     }
 
@@ -94,8 +84,8 @@ impl<'a> Launcher<'a> {
             vec![PollFd::new(&self.supervisor, PollFlags::IN), PollFd::new(&self.children, PollFlags::IN)];
         let watched = self.runs.values().flat_map(Run::descriptors);
         fds.extend(watched.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        let sweep = (!self.stale.is_empty() && self.is_idle()).then(Instant::now);
-        let deadline = self.runs.values().filter_map(Run::deadline).chain(sweep).min();
+        let cleaning = self.cleaning.due(self.is_idle());
+        let deadline = self.runs.values().filter_map(Run::deadline).chain(cleaning).min();
         let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         match poll(&mut fds, left.and_then(|left| Timespec::try_from(left).ok()).as_ref()) {
             Ok(_) => {}
@@ -160,7 +150,10 @@ impl<'a> Launcher<'a> {
             ToLauncher::Resume(run) => {
                 self.find(*run, "Resume")?.map_or(Ok(()), |known| known.pass(message, &ToInit::Resume))
             }
-            ToLauncher::Sweep { .. } => Ok(()),
+            ToLauncher::Sweep { root, older_than } => {
+                let path = PathBuf::from(OsStr::from_bytes(root.to_bytes()));
+                self.sweep(&path, Duration::from_millis(*older_than))
+            }
             ToLauncher::End(run) => {
                 if let Some(known) = self.find(*run, "End")? {
                     known.end();
@@ -179,17 +172,28 @@ impl<'a> Launcher<'a> {
         let Some(known) = self.runs.get_mut(&run) else { return Ok(()) };
         let stale = known.launch(message, root.clone(), stdio, &self.surroundings, self.log)?;
         if let Ok(root) = root {
-            for directory in stale {
-                if let Ok(removal) = directory.removal() {
-                    self.stale.push(Stale { root: Rc::clone(&root), directory, removal });
-                }
+            self.cleaning.left_behind(&root, stale);
+        }
+        Ok(())
+    }
+
+    fn sweep(&mut self, root: &Path, older_than: Duration) -> Result<(), Fatal> {
+        for run in self.runs.values() {
+            // So that the end of a run that is never noted was not long after this.
+            run.goes_on(self.log);
+        }
+        match self.root(root) {
+            Ok(root) => self.cleaning.sweep(root, older_than),
+            Err(failure) => {
+                self.log.line(&format!("work directories cannot be removed: {}", failure.text));
+                self.supervisor.send(&FromLauncher::Swept { removed: 0, left: 0 }, &[])?;
             }
         }
         Ok(())
     }
 
     fn root(&mut self, path: &Path) -> Result<Rc<Root>, Failure> {
-        if let Some(root) = self.roots.get(path) {
+        if let Some(root) = self.roots.get(path).filter(|root| root.is_there()) {
             return Ok(Rc::clone(root));
         }
         let root = Rc::new(Root::open(path)?);
@@ -219,21 +223,11 @@ impl<'a> Launcher<'a> {
         self.runs.values().all(|run| run.deadline().is_none())
     }
 
-    /// Removes a little of what dead launchers left, when nobody waits for anything.
-    fn sweep(&mut self) {
-        if !self.is_idle() {
-            return;
+    fn clean(&mut self) -> Result<(), Fatal> {
+        let idle = self.is_idle();
+        if let Some(Swept { removed, left }) = self.cleaning.step(idle, self.log) {
+            self.supervisor.send(&FromLauncher::Swept { removed, left }, &[])?;
         }
-        let Some(stale) = self.stale.last_mut() else { return };
-        match stale.removal.step(SWEEP_AT_ONCE) {
-            Ok(Progress::More) => return,
-            Ok(Progress::Done) => {}
-            Err(error) => self.log.line(&format!("what an earlier run left cannot be removed: {error}")),
-        }
-        if let Some(Stale { root, directory, .. }) = self.stale.pop()
-            && let Err(error) = directory.remove(&root)
-        {
-            self.log.line(&format!("what an earlier run left stays: {error}"));
-        }
+        Ok(())
     }
 }

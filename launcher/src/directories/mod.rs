@@ -6,10 +6,15 @@
 //! ROOT/RUN/placeholders what was done to the host for it
 //! ROOT/RUN/{work,home,tmp}
 //! ```
+//!
+//! A run of a peer's task has its `work` elsewhere, where it outlives the run: see [`kept`]. Everything else of it is here as
+//! any run's.
+
+pub mod kept;
+pub mod sweep;
 
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -19,19 +24,24 @@ use std::time::Duration;
 use ipc_proto::launcher::Failure;
 use ipc_proto::{Code, RunId};
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, RawDir, flock, fstat, mkdirat, open, openat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, mkdirat, open, openat, stat, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 
 use crate::failure::failure;
 use crate::placeholder::{self, Entry};
-use crate::remove::{Removal, is_dots, is_private, open_directory};
+use crate::remove::{Reading, Removal, is_private, open_directory};
 
 /// A run's lock, in its directory.
 const LOCK: &CStr = c"lock";
+/// The root's.
+const ROOT_LOCK: &CStr = c".lock";
 /// How often the root's lock is tried, and how long is waited in between: whoever holds it does so for milliseconds.
 const TRIES: u32 = 500;
 const PAUSE: Duration = Duration::from_millis(10);
+/// How many directories of dead launchers are taken over at a time, each with its descriptors. The next start finds the rest.
+const MOST_STALE: usize = 64;
 
 /// Where runs have their directories.
 #[derive(Debug)]
@@ -90,8 +100,22 @@ impl Root {
         if stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o022 != 0 {
             return Err(trouble(io::Error::other("it belongs to another user or can be written by others")));
         }
-        let lock = lock_file(&directory, c".lock").map_err(trouble)?;
+        let lock = lock_file(&directory, ROOT_LOCK).map_err(trouble)?;
         Ok(Root { path: path.to_owned(), directory, lock })
+    }
+
+    /// Whether its path still leads to it. Somebody who cleans a cache may have removed it, or made it anew.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        let same = || -> Result<bool, Errno> {
+            let (ours, there) = (fstat(&self.directory)?, stat(&self.path)?);
+            // The lock too: another launcher would make another one, and both would hold one.
+            let (lock, lock_there) =
+                (fstat(&self.lock)?, statat(&self.directory, ROOT_LOCK, AtFlags::SYMLINK_NOFOLLOW)?);
+            let which = |stat: &Stat| (stat.st_dev, stat.st_ino);
+            Ok(which(&ours) == which(&there) && which(&lock) == which(&lock_there))
+        };
+        same().unwrap_or(false)
     }
 
     /// Waits for the root's lock.
@@ -100,13 +124,24 @@ impl Root {
     /// When somebody holds it for seconds.
     pub fn lock(&self) -> Result<Locked<'_>, Failure> {
         for _ in 0..TRIES {
-            match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Locked(self)),
-                Err(Errno::WOULDBLOCK | Errno::INTR) => sleep(PAUSE),
-                Err(error) => return Err(unusable(&self.path, &error.into())),
+            match self.try_lock().map_err(|error| unusable(&self.path, &error))? {
+                Some(locked) => return Ok(locked),
+                None => sleep(PAUSE),
             }
         }
         Err(unusable(&self.path, &io::Error::other("another launcher keeps it locked")))
+    }
+
+    /// The root's lock, unless somebody holds it just now.
+    ///
+    /// # Errors
+    /// When the system has no locks there.
+    pub fn try_lock(&self) -> io::Result<Option<Locked<'_>>> {
+        match flock(&self.lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Locked(self))),
+            Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 
@@ -128,12 +163,13 @@ impl Locked<'_> {
                 lock => lock.map_err(trouble)?,
             };
             match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => {
+                Ok(()) if neighbours.stale.len() < MOST_STALE => {
                     left_by_the_dead.push(entries);
                     let path = self.0.path.join(OsStr::from_bytes(name.as_bytes()));
                     neighbours.stale.push(RunDirectory { name, path, directory, _lock: lock });
                 }
-                Err(_) => neighbours.live.extend(entries),
+                // One more than are taken over now counts as one that lives.
+                Ok(()) | Err(_) => neighbours.live.extend(entries),
             }
         }
         for entries in left_by_the_dead {
@@ -148,7 +184,14 @@ impl Locked<'_> {
     fn run_directory(&self, name: &CStr) -> Option<OwnedFd> {
         name.to_str().ok()?.parse::<RunId>().ok()?;
         let directory = open_directory(self.0.directory.as_fd(), name).ok()?;
-        is_private(&fstat(&directory).ok()?).then_some(directory)
+        if !is_private(&fstat(&directory).ok()?) {
+            return None;
+        }
+        match lock_of(&directory).ok()? {
+            Some(_) => Some(directory),
+            // One that was being made when its launcher died has nothing in it. Else a peer goes by such a name.
+            None => is_empty(&directory).ok()?.then_some(directory),
+        }
     }
 
     /// What was done to the host for the runs that live, but for the one of `own`.
@@ -185,12 +228,10 @@ impl Locked<'_> {
 
     fn names(&self) -> io::Result<Vec<CString>> {
         let root = openat(&self.0.directory, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let mut buffer = [MaybeUninit::<u8>::uninit(); 8192];
-        let mut entries = RawDir::new(&root, &mut buffer);
+        let mut reading = Reading::new(root);
         let mut names = Vec::new();
-        while let Some(entry) = entries.next() {
-            let name = entry?.file_name().to_owned();
-            if !is_dots(&name) && name.to_bytes() != b".lock" {
+        while let Some((name, _)) = reading.next_name()? {
+            if *name != *ROOT_LOCK {
                 names.push(name);
             }
         }
@@ -227,6 +268,21 @@ impl RunDirectory {
         unlinkat(&self.directory, LOCK, AtFlags::empty())?;
         Ok(unlinkat(&root.directory, &self.name, AtFlags::REMOVEDIR)?)
     }
+}
+
+/// The lock in a directory of a run or an interaction. A peer's directory has none, as it has only directories in it: of
+/// interactions, whatever their names are.
+fn lock_of(directory: &OwnedFd) -> Result<Option<Stat>, Errno> {
+    match statat(directory, LOCK, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(found).filter(|found| FileType::from_raw_mode(found.st_mode).is_file())),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_empty(directory: &OwnedFd) -> io::Result<bool> {
+    let again = openat(directory, c".", OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(Reading::new(again).next_name()?.is_none())
 }
 
 fn lock_file(directory: &OwnedFd, name: &CStr) -> io::Result<OwnedFd> {

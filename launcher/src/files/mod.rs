@@ -58,7 +58,7 @@ pub fn look_up(plan: &FilePlan) -> Result<Named, Failure> {
     for path in &plan.masked {
         named.close(path, true)?;
     }
-    if plan.work == WorkDirectory::Fresh
+    if matches!(plan.work, WorkDirectory::Fresh | WorkDirectory::Kept { .. })
         && named.opened.iter().any(|rule| rule.dest == Path::new(INSIDE_WORK))
     {
         return Err(bad_path(

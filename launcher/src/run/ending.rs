@@ -71,7 +71,7 @@ impl Run {
     pub(super) fn begin_removing(&mut self, supervisor: &Supervisor, log: &Log) -> Result<(), Fatal> {
         self.tell(supervisor)?;
         self.state = State::Removing;
-        if let Some(OnHost { root, directory, record: Some(record) }) = &self.host {
+        if let Some(OnHost { root, directory, record: Some(record), .. }) = &self.host {
             let locked = root.lock().map_err(|failure| Fatal::Undo { text: failure.text })?;
             let others = locked.others(directory);
             let later = others.is_err();
@@ -96,10 +96,14 @@ impl Run {
             }
         }
         self.removal = None;
-        if let Some(OnHost { root, directory, .. }) = self.host.take()
-            && let Err(error) = directory.remove(&root)
-        {
-            log.line(&format!("run {}: its directory stays: {error}", self.plan.run));
+        if let Some(OnHost { root, directory, kept, .. }) = self.host.take() {
+            if let Err(error) = directory.remove(&root) {
+                log.line(&format!("run {}: its directory stays: {error}", self.plan.run));
+            }
+            let left = kept.map(|kept| if self.went { kept.end() } else { kept.forget(&root) });
+            if let Some(Err(error)) = left {
+                log.line(&format!("run {}: its work directory: {error}", self.plan.run));
+            }
         }
         self.close(supervisor)
     }

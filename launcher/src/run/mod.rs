@@ -146,6 +146,15 @@ impl Run {
         &self.plan.files.root
     }
 
+    /// Notes on its kept work directory that it goes on.
+    pub fn goes_on(&self, log: &Log) {
+        if let Some(kept) = self.host.as_ref().and_then(|host| host.kept.as_ref())
+            && let Err(error) = kept.touch()
+        {
+            log.line(&format!("run {}: {}: {error}", self.plan.run, kept.path().display()));
+        }
+    }
+
     /// Makes the sandbox. Returns the directories of dead launchers' runs, to be removed when there is time.
     ///
     /// # Errors
@@ -190,6 +199,7 @@ impl Run {
             log.line(&format!("{} placeholders of earlier runs could not be removed", neighbours.left));
         }
         let host = self.host.insert(on_host);
+        prepare::keep(&self.plan, host)?;
         let prepared = prepare::sandbox(&self.plan, host, around, log)?;
         let sandbox = Sandbox::start(&self.plan.programs.bwrap, &prepared, stdio, around.null.as_fd());
         self.sandbox = Some(sandbox.map_err(|error| not_started(&error))?);

@@ -13,6 +13,7 @@ use ipc_proto::{Code, bulk};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};
 
 use crate::bwrap::Options;
+use crate::directories::kept::Kept;
 use crate::directories::{Locked, Neighbours, Root, RunDirectory};
 use crate::failure::failure;
 use crate::files::protected::{self, Found, Survey};
@@ -37,6 +38,8 @@ pub(super) struct OnHost {
     pub(super) root: Rc<Root>,
     /// Its directories.
     pub(super) directory: RunDirectory,
+    /// The work directory of its interaction.
+    pub(super) kept: Option<Kept>,
     /// What was done to the operator's directories.
     pub(super) record: Option<Record>,
 }
@@ -65,13 +68,24 @@ const BURST: u64 = 512 * 1024 * 1024;
 /// A [`Failure`] when they cannot be made.
 pub(super) fn directories(plan: &LaunchPlan, root: &Rc<Root>) -> Result<(OnHost, Neighbours), Failure> {
     let parts: &[&str] = match plan.files.work {
-        WorkDirectory::Fresh | WorkDirectory::Kept { .. } => &["work", "home", "tmp"],
-        WorkDirectory::Named(_) => &["home", "tmp"],
+        WorkDirectory::Fresh => &["work", "home", "tmp"],
+        WorkDirectory::Named(_) | WorkDirectory::Kept { .. } => &["home", "tmp"],
     };
     let locked = root.lock()?;
     let neighbours = locked.neighbours()?;
     let directory = locked.create(plan.run, parts)?;
-    Ok((OnHost { root: Rc::clone(root), directory, record: None }, neighbours))
+    Ok((OnHost { root: Rc::clone(root), directory, kept: None, record: None }, neighbours))
+}
+
+/// Takes the work directory of the run's interaction, where it has one.
+///
+/// # Errors
+/// A [`Failure`] when another run has it, or it cannot be used.
+pub(super) fn keep(plan: &LaunchPlan, host: &mut OnHost) -> Result<(), Failure> {
+    if let WorkDirectory::Kept { peer, interaction } = &plan.files.work {
+        host.kept = Some(host.root.lock()?.keep(peer, interaction)?);
+    }
+    Ok(())
 }
 
 /// Decides what the run sees, does to the host what is needed for it, and writes it down for bwrap and anet-init.
@@ -90,7 +104,11 @@ pub(super) fn sandbox(
     let at = |part: &str| host.directory.path().join(part);
     let (home, temporary) = (at("home"), at("tmp"));
     home::fill(&home, &plan.home)?;
-    let work = matches!(plan.files.work, WorkDirectory::Fresh | WorkDirectory::Kept { .. }).then(|| at("work"));
+    let work = match plan.files.work {
+        WorkDirectory::Fresh => Some(at("work")),
+        WorkDirectory::Kept { .. } => host.kept.as_ref().map(Kept::work),
+        WorkDirectory::Named(_) => None,
+    };
     let init = Path::new(OsStr::from_bytes(plan.programs.init.as_bytes()));
     let made = Made { home: &home, temporary: &temporary, work: work.as_deref(), init };
     let mut view = files::view(&named, &system.opened, made)?;

@@ -225,7 +225,7 @@ impl Node {
                     went.used = Some(used);
                     break;
                 }
-                FromLauncher::Hello { .. } => panic!("said twice"),
+                FromLauncher::Hello { .. } | FromLauncher::Swept { .. } => panic!("nobody asked"),
             }
         }
         went.output = output.join().unwrap();
