@@ -12,6 +12,7 @@ use tests::harness::{self, Harness};
 use tests::node::{Node, shell_agent, state_of, until};
 use tests::person::{ORDINARY_UID, Outcome, Person, Who};
 use tests::processes;
+use tests::terminal::Terminal;
 
 use crate::marker;
 
@@ -121,6 +122,33 @@ fn status_has_the_shape_of_the_contract() {
         let table = node.anet(["status"]).output().expect_code(0);
         assert!(table.out().contains("supervisor") && !table.stdout.contains(&0x1b), "{table}");
     }
+}
+
+/// USE-2: `--watch` redraws on a terminal, fits it, and ends with Ctrl-C; the terminal is as it was.
+#[test]
+fn status_can_be_watched() {
+    let person = Person::new(Who::User);
+    let node = Node::serving(&person, None, &shell_agent("", ""));
+    let call = node.anet(["status", "--watch"]);
+    let mut terminal = Terminal::start(&person, &call.command());
+    let before = terminal.attributes();
+    terminal.wait_for("supervisor");
+    let mark = marker();
+    let held = node.submit("p-watched", &format!("sleep {mark}; echo x"));
+    terminal.wait_for("p-watched");
+    terminal.resize(10, 40);
+    terminal.wait_for("supervisor");
+    terminal.type_in("\x03");
+    let status = terminal.wait();
+    assert!(
+        status.code().is_some_and(|code| [0, 130].contains(&code)) || status.code().is_none(),
+        "{status:?}"
+    );
+    assert_eq!(terminal.attributes(), before, "{}", terminal.shown());
+    for sleeping in processes::with_argument(&mark).iter().filter(|p| p.name == "sleep") {
+        processes::signal(sleeping.pid, Signal::SIGTERM);
+    }
+    node.wait_final(&held);
 }
 
 /// CLI: what `inbox` and `show` say of a task that waits, one that runs, and one that has its answer.
