@@ -209,7 +209,7 @@ fn another_database_is_refused_by_name() {
     let person = Person::new(Who::User);
     let mut node = used(&person, None);
     let database = node.database();
-    let kept = Kept::of(&database.parent().expect("a directory"));
+    let kept = Kept::of(database.parent().expect("a directory"));
     let whole = fs::read(&database).expect("the database");
     let mut newer = whole.clone();
     // SQLite's file format: the user version is a big-endian number at 60.
