@@ -153,7 +153,7 @@ fn hostile_work_is_removed_and_nothing_else() {
     fs::write(work.join(OsStr::from_bytes(b"\xff\n -rf *")), "").unwrap();
     fs::create_dir_all(work.join("closed/inner/deep")).unwrap();
     for closed in ["closed/inner/deep", "closed/inner", "closed", ""] {
-        fs::set_permissions(work.join(closed), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(work.join(closed), fs::Permissions::from_mode(0o0)).unwrap();
     }
     assert_eq!(here.sweep(DAY), (1, 0));
     assert_eq!(here.names(), [".lock", ".removing"]);

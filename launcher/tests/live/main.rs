@@ -11,6 +11,7 @@
 
 mod cost;
 mod files;
+mod kept;
 mod node;
 mod runs;
 mod terminals;

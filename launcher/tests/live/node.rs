@@ -143,7 +143,7 @@ impl Node {
             endpoints: Endpoints { egress: false, model: false },
             home: Vec::new(),
             files: FilePlan {
-                root: c(self.place.path().canonicalize().unwrap().join("runs")),
+                root: c(self.runs()),
                 work: WorkDirectory::Fresh,
                 read_write: Vec::new(),
                 read_only: Vec::new(),
@@ -229,11 +229,45 @@ impl Node {
             }
         }
         went.output = output.join().unwrap();
-        let left = std::fs::read_dir(self.place.path().join("runs")).unwrap();
-        let left: Vec<_> =
-            left.map(|entry| entry.unwrap().file_name()).filter(|name| name != ".lock").collect();
+        let left = self.left();
         assert!(left.is_empty(), "left behind: {left:?}; {}", self.log());
         went
+    }
+
+    /// What is in the root of the runs beside its lock and the directories of peers.
+    pub fn left(&self) -> Vec<String> {
+        let names = std::fs::read_dir(self.runs()).unwrap().map(|entry| entry.unwrap().file_name());
+        let names = names.map(|name| name.into_string().unwrap());
+        names.filter(|name| name != ".lock" && name != ".removing" && !name.starts_with("peer-")).collect()
+    }
+
+    pub fn runs(&self) -> PathBuf {
+        self.place.path().canonicalize().unwrap().join("runs")
+    }
+
+    /// A run of a peer's task, in its kept work directory.
+    pub fn kept(&self, peer: &str, interaction: &str, script: &str) -> LaunchPlan {
+        let mut plan = self.sh(script);
+        plan.files.work = WorkDirectory::Kept {
+            peer: format!("peer-{peer}").parse().unwrap(),
+            interaction: interaction.parse().unwrap(),
+        };
+        plan
+    }
+
+    /// Where that is.
+    pub fn kept_at(&self, peer: &str, interaction: &str) -> PathBuf {
+        self.runs().join(format!("peer-{peer}")).join(interaction)
+    }
+
+    /// Sweeps, and says how many directories were removed and left. No run may have anything to say meanwhile.
+    pub fn sweep(&self, older_than: Duration) -> (u64, u64) {
+        let older_than = u64::try_from(older_than.as_millis()).unwrap();
+        self.send(&ToLauncher::Sweep { root: c(self.runs()), older_than });
+        match self.receive().0 {
+            FromLauncher::Swept { removed, left } => (removed, left),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// SIGKILL for the launcher itself.
