@@ -14,7 +14,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::identity::home_of;
 use super::model;
-use super::plan::system;
+use super::open::system;
 use super::request::{AgentRequest, RunRequest};
 use crate::agents::{self, Installed, Search, Setup, Stdin};
 use crate::config::{Agent, AutoReply};

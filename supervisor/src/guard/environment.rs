@@ -30,11 +30,11 @@ const LOCALE: [&str; 13] = [
 /// Variables that are anet's to set.
 const RESERVED: [&str; 4] = ["ANET_RUN", "ANET_MODEL_URL", "HTTPS_PROXY", "https_proxy"];
 
-/// The whole environment of the command (SBX-6), built from nothing.
+/// The whole environment of the command (SBX-6), built from nothing; without a run, of any.
 pub(super) fn environment(
     request: &RunRequest,
     setting: &Setting,
-    run: RunId,
+    run: Option<RunId>,
     terminal: bool,
 ) -> Result<Vec<CString>, Trouble> {
     let mut variables: Vec<(String, Vec<u8>)> = Vec::new();
@@ -82,7 +82,9 @@ pub(super) fn environment(
         };
         set(name, value);
     }
-    set("ANET_RUN", run.to_string().into_bytes());
+    if let Some(run) = run {
+        set("ANET_RUN", run.to_string().into_bytes());
+    }
     let proxy = format!("http://127.0.0.1:{EGRESS_PORT}");
     set("HTTPS_PROXY", proxy.clone().into_bytes());
     set("https_proxy", proxy.into_bytes());
@@ -118,7 +120,7 @@ mod tests {
         request.environment =
             vec![EnvOption::Set("A".into(), b"1".to_vec()), EnvOption::Set("A".into(), b"2".to_vec())];
         let run = RunId::new(1, [0; 4]);
-        let names: Vec<String> = environment(&request, &Setting::default(), run, false)
+        let names: Vec<String> = environment(&request, &Setting::default(), Some(run), false)
             .unwrap()
             .iter()
             .map(|entry| entry.to_str().unwrap().to_owned())
@@ -137,6 +139,6 @@ mod tests {
             ]
         );
         request.environment = vec![EnvOption::Set("https_proxy".into(), b"x".to_vec())];
-        assert_eq!(environment(&request, &Setting::default(), run, false).unwrap_err().code, Code::BadOption);
+        assert_eq!(environment(&request, &Setting::default(), Some(run), false).unwrap_err().code, Code::BadOption);
     }
 }

@@ -4,12 +4,15 @@
 //! the first process is started; afterwards it hears one-byte words from the supervisor and the ends of processes.
 
 mod agent;
+mod bounds;
 mod control_group;
 mod directories;
 mod environment;
+mod ground;
 mod host;
 mod identity;
 mod model;
+mod open;
 mod paths;
 mod plan;
 mod probe;

@@ -10,9 +10,8 @@ use ipc_proto::Code;
 use ipc_proto::launcher::{FilePlan, INSIDE_HOME, WorkDirectory};
 
 use super::Directories;
-use super::identity::Identities;
 use super::programs::c_path;
-use super::request::{RunRequest, Work};
+use super::request::Work;
 use crate::error::Trouble;
 use confine::sys::spawn::Identity;
 
@@ -39,19 +38,32 @@ pub(super) fn work_directory(work: &Work) -> Result<Option<PathBuf>, Trouble> {
     Ok(Some(resolved))
 }
 
+/// What of the host a run sees, and who named it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Opened<'a> {
+    /// The work directory, where it is one of the host's.
+    pub(super) work: Option<&'a Path>,
+    pub(super) read_write: &'a [PathBuf],
+    pub(super) read_only: &'a [PathBuf],
+    /// What named those, for a sentence.
+    pub(super) read_only_by: &'static str,
+    pub(super) deny: &'a [PathBuf],
+    /// Of an agent's program.
+    pub(super) visible: &'a [PathBuf],
+}
+
+/// Decides what a run sees, below `root` where its own directories are made.
 pub(super) fn files(
-    request: &RunRequest,
-    visible: &[PathBuf],
-    work: Option<&Path>,
+    asked: &Opened<'_>,
+    root: &Path,
     directories: &Directories,
-    identities: Identities,
+    run: Identity,
 ) -> Result<FilePlan, Trouble> {
-    let root = directories.make_runs(identities.run)?;
-    directories.make_chains()?;
+    let Opened { work, visible, .. } = *asked;
     let opens_nothing =
-        work.is_none() && request.read_write.is_empty() && request.read_only.is_empty() && visible.is_empty();
+        work.is_none() && asked.read_write.is_empty() && asked.read_only.is_empty() && visible.is_empty();
     // Where nothing of the host's is opened there is nothing to close in it.
-    let masked = if opens_nothing { Vec::new() } else { masked(directories, identities.run) };
+    let masked = if opens_nothing { Vec::new() } else { masked(directories, run) };
     let open = |option: &'static str, paths: &[PathBuf]| -> Result<Vec<PathBuf>, Trouble> {
         let resolved = paths.iter().map(|path| {
             let resolved = resolve(path, option)?;
@@ -63,19 +75,19 @@ pub(super) fn files(
     if let Some(work) = work {
         refuse_masked("--here or --work", work, &masked)?;
     }
-    let (read_write, mut read_only) = (open("--rw", &request.read_write)?, open("--ro", &request.read_only)?);
+    let (read_write, mut read_only) = (open("--rw", asked.read_write)?, open(asked.read_only_by, asked.read_only)?);
     // Within the work directory the agent's program is there already, as the work directory is.
     let is_open = |path: &PathBuf| work.iter().any(|work| path.starts_with(work)) || read_only.contains(path);
     let agents: Vec<PathBuf> = visible.iter().filter(|path| !is_open(path)).cloned().collect();
     read_only.extend(open("the agent's program", &agents)?);
-    let mut deny = request.deny.iter().map(|path| absolute(path, "--deny")).collect::<Result<Vec<_>, _>>()?;
+    let mut deny = asked.deny.iter().map(|path| absolute(path, "--deny")).collect::<Result<Vec<_>, _>>()?;
     let opened: Vec<PathBuf> =
         read_write.iter().chain(&read_only).cloned().chain(work.map(Path::to_path_buf)).collect();
     deny.extend(sockets(&opened)?);
     let shown = masked.iter().filter(|own| opened.iter().any(|opened| own.starts_with(opened)));
     let c_paths = |paths: &[PathBuf]| paths.iter().map(|path| c_path(path)).collect::<Result<Vec<_>, _>>();
     Ok(FilePlan {
-        root: c_path(&root)?,
+        root: c_path(root)?,
         work: work.map_or(Ok(WorkDirectory::Fresh), |path| c_path(path).map(WorkDirectory::Named))?,
         read_write: c_paths(&read_write)?,
         read_only: c_paths(&read_only)?,

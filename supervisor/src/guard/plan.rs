@@ -2,22 +2,24 @@
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::time::SystemTime;
 
 use ipc_proto::init::{CommandPlan, ProbePlan, Purpose, TerminalPlan};
 use ipc_proto::job::{AnswerJob, Budget, Job, ProbeJob};
 use ipc_proto::launcher::{Endpoints, FilePlan, INSIDE_WORK, LaunchPlan, Programs, WorkDirectory};
-use ipc_proto::limits::{LimitName, Limits, OUTPUT_TOKENS};
-use ipc_proto::{Code, RunId, Upstream};
+use ipc_proto::limits::{LimitName, Limits};
+use ipc_proto::{Code, RunId};
 
 use super::agent::{self, Pipe, Setting};
+use super::bounds::{bounds, check_output_tokens, refuse_the_model_service};
 use super::environment::environment;
+use super::ground::Ground;
 use super::identity::{self, Identities};
 use super::model::{self, Model};
-use super::paths::{files, work_directory};
+use super::open::{chance, duplicate, new_run, open_null, operators, system};
+use super::paths::{self, Opened, work_directory};
 use super::probe::Listeners;
 use super::programs::{self, Found, c_path};
 use super::record::RecordFile;
@@ -31,18 +33,14 @@ use crate::error::Trouble;
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) job: Job,
-    pub(super) programs: Found,
-    pub(super) identities: Identities,
+    pub(super) ground: Ground,
     pub(super) chain: File,
     pub(super) record: Option<RecordFile>,
     pub(super) probe_cache: Option<File>,
     pub(super) log: File,
-    /// What the other processes say of themselves: for who asked for it.
-    pub(super) chatter: File,
     /// What becomes 0, 1 and 2 of the command.
     pub(super) stdio: [OwnedFd; 3],
     pub(super) terminal: Option<Joined>,
-    pub(super) null: OwnedFd,
     /// The model that the run reaches, if it reaches one.
     pub(super) model: Option<Model>,
     /// Where the agent's answer is read, and where it goes.
@@ -66,7 +64,17 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     let (model, mut setting) =
         model_access(request, &config, &limits, &directories, identities, work.as_deref())?;
     refuse_the_model_service(request, &config, model.as_ref())?;
-    let files = files(request, &setting.visible, work.as_deref(), &directories, identities)?;
+    let root = directories.make_runs(identities.run)?;
+    directories.make_chains()?;
+    let opened = Opened {
+        work: work.as_deref(),
+        read_write: &request.read_write,
+        read_only: &request.read_only,
+        read_only_by: "--ro",
+        deny: &request.deny,
+        visible: &setting.visible,
+    };
+    let files = paths::files(&opened, &root, &directories, identities.run)?;
     if let Some(model) = &model {
         // MOD-3: it holds for every run with a model, so that the record says it.
         limits.set(LimitName::OutputTokens, model.job.policy.output_tokens);
@@ -86,7 +94,7 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     };
     let command = CommandPlan {
         argv,
-        environment: environment(request, &setting, run, pseudo.is_some())?,
+        environment: environment(request, &setting, Some(run), pseudo.is_some())?,
         directory: c_path(directory)?,
         terminal: pseudo.map(|mode| TerminalPlan {
             stdio: mode.run,
@@ -132,20 +140,22 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     };
     Ok(Prepared {
         job,
-        programs,
-        identities,
+        ground: Ground {
+            programs,
+            identities,
+            chatter: if request.verbose {
+                operators(rustix::stdio::stderr())?
+            } else {
+                File::from(duplicate(&null)?)
+            },
+            null,
+        },
         chain: new_chain(&chains, run)?,
         record,
         probe_cache: Some(probed.file),
-        chatter: if request.verbose {
-            operators(rustix::stdio::stderr())?
-        } else {
-            File::from(duplicate(&null)?)
-        },
         log: operators(rustix::stdio::stderr())?,
         stdio,
         terminal,
-        null,
         model,
         answer,
         listeners,
@@ -197,16 +207,13 @@ pub(super) fn prepare_check(named: Option<&Path>) -> Result<Prepared, Trouble> {
     };
     Ok(Prepared {
         job,
-        programs,
-        identities,
         chain: File::from(dup()?),
         record: None,
         probe_cache: Some(probed.file),
-        chatter: File::from(dup()?),
         log: probe::log_memory()?,
         stdio: [dup()?, dup()?, dup()?],
         terminal: None,
-        null,
+        ground: Ground { programs, identities, chatter: File::from(dup()?), null },
         model: None,
         answer: None,
         listeners,
@@ -228,7 +235,7 @@ fn probe_job(key: String, started: u64) -> Result<(Option<ProbeJob>, Option<List
     Ok((Some(ProbeJob { run, plan, key }), Some(listeners)))
 }
 
-fn launch_plan(run: RunId, purpose: Purpose, files: FilePlan, programs: &Found) -> LaunchPlan {
+pub(super) fn launch_plan(run: RunId, purpose: Purpose, files: FilePlan, programs: &Found) -> LaunchPlan {
     LaunchPlan {
         run,
         purpose,
@@ -267,120 +274,10 @@ fn model_access(
     Ok((Some(model), setting))
 }
 
-// ---- bounds ----------------------------------------------------------------------------------------------------
-
-/// MOD-3: an answer has some tokens, and nobody raises the cap for a task of somebody else.
-fn check_output_tokens(request: &RunRequest, limits: &Limits) -> Result<(), Trouble> {
-    let most = if request.untrusted { OUTPUT_TOKENS } else { u64::MAX };
-    match limits.get(LimitName::OutputTokens) {
-        Some(tokens) if tokens == 0 || tokens > most => Err(Trouble::new(
-            Code::BadOption,
-            format!(
-                "output_tokens is {tokens}, and an answer has 1 to {OUTPUT_TOKENS} tokens; only a run of your own, without \
-                 --untrusted, may have more"
-            ),
-        )),
-        Some(_) | None => Ok(()),
-    }
-}
-
-/// Limits and budgets: none for the operator's own command but those that are named; all of them with `--untrusted`,
-/// where the configuration and then the options stand above the defaults.
-fn bounds(request: &RunRequest, config: &Config) -> (Limits, Budget) {
-    let mut limits = Limits::none();
-    let mut budget = Budget::default();
-    if request.untrusted {
-        limits = Limits::untrusted();
-        limits.set(LimitName::WallClock, config.auto_reply.api_timeout_seconds.saturating_mul(1000));
-        for (name, value) in config.auto_reply.sandbox.limits.values() {
-            limits.set(name, value);
-        }
-    }
-    for (name, value) in &request.limits {
-        limits.set(*name, *value);
-    }
-    if let Some(timeout) = request.timeout {
-        limits.set(LimitName::WallClock, u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
-    }
-    if request.untrusted {
-        let table = &config.auto_reply.sandbox.budget;
-        let usual = Budget::untrusted(limits.get(LimitName::WallClock));
-        budget = Budget {
-            destinations: table.destinations.or(usual.destinations),
-            bytes_out: table.bytes_out.map(|size| size.0).or(usual.bytes_out),
-            window: table.window.map(|time| time.0).or(usual.window),
-        };
-    }
-    budget.destinations = request.budget_destinations.or(budget.destinations);
-    budget.bytes_out = request.budget_bytes_out.or(budget.bytes_out);
-    budget.window = request.budget_window.or(budget.window);
-    (limits, budget)
-}
-
-/// EGR-2: the service that is configured as the model's is no host to tunnel to, whatever its name.
-fn refuse_the_model_service(
-    request: &RunRequest,
-    config: &Config,
-    model: Option<&Model>,
-) -> Result<(), Trouble> {
-    let configured = config.auto_reply.api_base.parse::<Upstream>().ok();
-    let services = configured.iter().chain(model.map(|model| &model.job.upstream));
-    let hosts: Vec<String> = services.map(|upstream| upstream.host().to_string()).collect();
-    match request.hosts.iter().find(|allowed| hosts.iter().any(|host| allowed.as_str() == host)) {
-        Some(allowed) => Err(Trouble::new(
-            Code::BadHost,
-            format!("--allow {allowed}: {}", ipc_proto::host::HostError::ModelService),
-        )),
-        None => Ok(()),
-    }
-}
-
 fn agent_name(command: &[CString]) -> String {
     let first = command.first().map(|word| word.to_bytes()).unwrap_or_default();
     let name = first.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     crate::error::one_line(&String::from_utf8_lossy(name.get(..64).unwrap_or(name)))
-}
-
-// ---- files -----------------------------------------------------------------------------------------------------
-
-pub(super) fn new_run() -> Result<(RunId, u64), Trouble> {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let started = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-    Ok((RunId::new(started, chance()?), started))
-}
-
-fn chance() -> Result<[u8; 4], Trouble> {
-    let mut bytes = [0u8; 4];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(4) => Ok(bytes),
-        Ok(_) | Err(_) => {
-            Err(Trouble::new(Code::ProcessDied, "the kernel gives no random numbers; nothing is started"))
-        }
-    }
-}
-
-fn duplicate(fd: &OwnedFd) -> Result<OwnedFd, Trouble> {
-    fd.try_clone().map_err(|error| system("a descriptor", &error))
-}
-
-fn open_null() -> Result<OwnedFd, Trouble> {
-    let file = OpenOptions::new().read(true).write(true).open("/dev/null");
-    Ok(file.map_err(|error| system("/dev/null", &error))?.into())
-}
-
-/// Where the operator reads: standard output or error.
-fn operators(standard: BorrowedFd<'_>) -> Result<File, Trouble> {
-    if rustix::termios::isatty(standard) {
-        // For writing alone: whoever is taken over cannot read what the operator types.
-        let flags = i32::try_from(rustix::fs::OFlags::NOCTTY.bits()).unwrap_or(0);
-        let path = format!("/proc/self/fd/{}", standard.as_raw_fd());
-        if let Ok(file) = OpenOptions::new().write(true).custom_flags(flags).open(path) {
-            return Ok(file);
-        }
-    }
-    rustix::io::fcntl_dupfd_cloexec(standard, 3).map(File::from).map_err(|errno| {
-        Trouble::new(Code::BadOption, format!("standard output or error is closed ({errno}); open it"))
-    })
 }
 
 fn new_chain(chains: &Path, run: RunId) -> Result<File, Trouble> {
@@ -391,48 +288,4 @@ fn new_chain(chains: &Path, run: RunId) -> Result<File, Trouble> {
             format!("{} cannot be made ({error}); see the free space and the rights there", path.display()),
         )
     })
-}
-
-pub(super) fn system(what: &str, error: &std::io::Error) -> Trouble {
-    Trouble::new(
-        Code::ProcessDied,
-        format!("{what} cannot be opened ({error}); see the limits on open files"),
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::request::tests::request;
-    use super::*;
-
-    /// LIM: a plain run has only what is named; an untrusted one all, and options stand above.
-    #[test]
-    fn limits_are_those_that_were_asked_for() {
-        let mut request = request();
-        let config = Config::default();
-        assert_eq!(bounds(&request, &config), (Limits::none(), Budget::default()));
-        request.untrusted = true;
-        request.limits = vec![(LimitName::TunnelsOpen, 3)];
-        let (limits, budget) = bounds(&request, &config);
-        assert_eq!(limits.get(LimitName::TunnelsOpen), Some(3));
-        assert_eq!(limits.get(LimitName::TunnelsTotal), Some(256));
-        assert_eq!(limits.get(LimitName::WallClock), Some(180_000));
-        assert!(check_output_tokens(&request, &limits).is_ok());
-        for (untrusted, tokens, fits) in [
-            (true, 8192, true),
-            (true, 8193, false),
-            (true, 0, false),
-            (false, 99_999, true),
-            (false, 0, false),
-        ] {
-            let request = RunRequest { untrusted, ..request.clone() };
-            let mut limits = Limits::none();
-            limits.set(LimitName::OutputTokens, tokens);
-            assert_eq!(check_output_tokens(&request, &limits).is_ok(), fits, "{untrusted} {tokens}");
-        }
-        assert_eq!(
-            (budget.destinations, budget.bytes_out, budget.window),
-            (Some(16), Some(33_554_432), Some(180_000))
-        );
-    }
 }

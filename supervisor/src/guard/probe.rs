@@ -14,7 +14,7 @@ use ipc_proto::init::{NamespaceId, NamespaceKind, ProbePlan};
 use sha2::{Digest, Sha256};
 
 use super::Directories;
-use super::plan::system;
+use super::open::system;
 use super::programs::Found;
 use crate::chain::hex;
 use crate::error::{Trouble, one_line};

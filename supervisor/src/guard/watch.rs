@@ -33,7 +33,8 @@ pub(super) fn until_the_end(processes: Processes, mut prepared: Prepared) -> u8 
             Err(Trouble::new(Code::NotConfined, format!("the guard could not be confined: {error}")))
         }
     };
-    end_all(&processes);
+    let everybody = processes.others.iter().map(|(_, child)| child).chain([&processes.supervisor]);
+    end_all(everybody, processes.apart, &processes.strangers);
     if let Some(joined) = &prepared.terminal {
         joined.restore();
     }
@@ -188,21 +189,24 @@ fn stop_ourselves() {
 
 /// SIGKILL to everybody, until nobody is left. What the launcher started ends with its PID namespace; where it has
 /// none, orphans have become our children.
-fn end_all(processes: &Processes) {
-    let everybody = processes.others.iter().map(|(_, child)| child).chain([&processes.supervisor]);
+pub(super) fn end_all<'a>(
+    everybody: impl Iterator<Item = &'a Child> + Clone,
+    apart: bool,
+    strangers: &[Pid],
+) {
     for child in everybody.clone() {
         let _ = pidfd_send_signal(&child.pidfd, RawSignal::KILL);
     }
     for child in everybody {
         let _ = wait(child.pidfd.as_fd(), Ask::default());
     }
-    if processes.apart {
+    if apart {
         return;
     }
     for _ in 0..ROUNDS {
         let mut orphans = children();
         // Whoever became `anet` by exec may have had children before: those are not ours.
-        orphans.retain(|orphan| !processes.strangers.contains(orphan));
+        orphans.retain(|orphan| !strangers.contains(orphan));
         if orphans.is_empty() {
             break;
         }
