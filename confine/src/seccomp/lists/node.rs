@@ -39,6 +39,7 @@ const RULES: &[Rule] = &[
     allow("faccessat", "as access, where there is no such call"),
     allow("faccessat2", "as access, where there is no such call"),
     allow("fchmod", "modes of its own files, through their descriptors"),
+    allow("fchown", "as root the database gives its journal the owner of its file, through the descriptor"),
     decide(
         "fcntl",
         &[allow_if(&[Test::OneOf(1, FCNTL)])],
