@@ -15,6 +15,8 @@ use super::schema::APPLICATION_ID;
 
 /// How long another process may take to let go of it: one that was just ended does so at once.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The shortest database, bytes; a shorter one that is about to be made has a journal.
+const SHORTEST: u64 = 512;
 /// Pages that are held in memory, KiB.
 const CACHE_KIB: i64 = 1024;
 
@@ -62,8 +64,11 @@ fn prepare(dir: &Path) -> Result<PathBuf, InboxError> {
             File::open(&dir)?.sync_all()?;
             Ok(path)
         }
-        // SQLite would take it for new, and remove its log.
+        // SQLite would take either for new, and remove the log.
         Some(0) if log > 0 => damaged("inbox.db is empty, and its inbox.db-wal is not"),
+        Some(1..SHORTEST) if length(&dir.join("inbox.db-journal"))?.unwrap_or(0) == 0 => {
+            damaged("inbox.db is too short")
+        }
         Some(_) => Ok(path),
     }
 }

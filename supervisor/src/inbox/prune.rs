@@ -9,6 +9,8 @@ use super::{Inbox, InboxError};
 const BATCH: u64 = 64;
 /// How long one call may take, but for the batch that is under way: meanwhile the node does nothing else.
 const LONGEST: Duration = Duration::from_millis(50);
+/// Free pages that stay in the file for what comes next.
+const SPARE: u64 = 1024;
 /// Free pages that are given back to the file system in one go.
 const PAGES: u64 = 2048;
 
@@ -17,7 +19,7 @@ const PAGES: u64 = 2048;
 pub struct Pruned {
     /// Interactions.
     pub removed: u64,
-    /// There is more to remove: ask again soon.
+    /// There is more to do: ask again soon.
     pub more: bool,
 }
 
@@ -33,20 +35,17 @@ impl Inbox {
         let mut removed = 0;
         loop {
             let batch = self.change(|transaction| {
-                let gone = transaction
-                    .prepare(
-                        "DELETE FROM interaction WHERE number IN
-                             (SELECT number FROM interaction WHERE ended < ? ORDER BY ended LIMIT ?)",
-                    )?
-                    .execute((before, BATCH))?;
+                let gone = transaction.execute(
+                    "DELETE FROM interaction WHERE number IN
+                         (SELECT number FROM interaction WHERE ended < ? ORDER BY ended LIMIT ?)",
+                    (before, BATCH),
+                )?;
                 Ok(gone as u64)
             })?;
             removed += batch;
             if batch < BATCH {
-                if removed > 0 {
-                    self.give_back()?;
-                }
-                return Ok(Pruned { removed, more: false });
+                let more = self.give_back(removed > 0)?;
+                return Ok(Pruned { removed, more });
             }
             if begun.elapsed() >= LONGEST {
                 return Ok(Pruned { removed, more: true });
@@ -54,14 +53,22 @@ impl Inbox {
         }
     }
 
-    /// The log still has the texts that were removed; the file has their room.
-    fn give_back(&mut self) -> Result<(), InboxError> {
-        let mut statement = self.connection.prepare(&format!("PRAGMA incremental_vacuum({PAGES})"))?;
-        let mut rows = statement.query([])?;
-        while rows.next()?.is_some() {}
-        drop(rows);
-        drop(statement);
-        self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
-        Ok(())
+    /// The file has the room of what was removed, and its log the texts. True: there is more room to give back.
+    fn give_back(&mut self, removed: bool) -> Result<bool, InboxError> {
+        let free = self.free_pages()?.saturating_sub(SPARE);
+        if free > 0 {
+            let mut statement =
+                self.connection.prepare(&format!("PRAGMA incremental_vacuum({})", free.min(PAGES)))?;
+            let mut rows = statement.query([])?;
+            while rows.next()?.is_some() {}
+        }
+        if free > 0 || removed {
+            self.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
+        }
+        Ok(free > PAGES)
+    }
+
+    fn free_pages(&self) -> Result<u64, InboxError> {
+        Ok(self.connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?)
     }
 }
