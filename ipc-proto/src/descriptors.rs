@@ -34,6 +34,10 @@ pub const PROCESSES: RawFd = 9;
 /// supervisor of a node: the channel to the process that starts programs outside of the sandbox, if there is one.
 pub const OUTSIDE: RawFd = 10;
 
+/// supervisor of a node: the file that has the public half of the signing key, for whoever verifies the evidence; empty until the
+/// first start.
+pub const PUBLIC_KEY: RawFd = 11;
+
 /// supervisor: its job, in sealed memory (`job::Job`; of a node `supervisor::node::NodeJob`).
 pub const JOB: RawFd = 5;
 /// supervisor: the channel to the proxy.

@@ -20,7 +20,7 @@ use ipc_proto::job::Job;
 use ipc_proto::launcher::{Exceeded, Failure, FromLauncher, ToLauncher, Used};
 use ipc_proto::limits::LimitName;
 use ipc_proto::proxy::{Debits, DialReport, FromProxy, MAX_HOSTS_A_MESSAGE, ToProxy};
-use ipc_proto::{ChannelError, Code, Message, RunId, bulk};
+use ipc_proto::{ChannelError, Code, Message, bulk};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -177,10 +177,6 @@ impl Run {
             wall_ends: None,
             window_ends: None,
         }
-    }
-
-    pub(crate) fn id(&self) -> RunId {
-        self.job.run
     }
 
     pub(crate) fn phase(&self) -> Phase {
