@@ -33,10 +33,9 @@ pub(super) fn start(plan: &MinderPlan, stdio: &[OwnedFd; 3]) -> Result<Child, St
     let shown = one_line(&name.map(|name| name.to_string_lossy()).unwrap_or_default());
     let mut forbidden = None;
     for path in candidates(name.map(CString::as_c_str), plan) {
-        match access(path.as_c_str(), Access::EXISTS) {
-            Err(Errno::NOENT | Errno::NOTDIR) => continue,
-            // Whether it can be executed, exec alone says.
-            Ok(()) | Err(_) => {}
+        // Looked at before a process is made for it; whether it can be executed, exec alone says.
+        if matches!(access(path.as_c_str(), Access::EXISTS), Err(Errno::NOENT | Errno::NOTDIR)) {
+            continue;
         }
         let spawned = match run(&path, plan.argv.clone(), plan, stdio) {
             Err(error) if error.exec() == Some(Errno::NOEXEC) => {

@@ -88,7 +88,7 @@ mod tests {
         fs::write(tree.join("a/closed/deep/file"), "x").unwrap();
         symlink(&outside, tree.join("a/link")).unwrap();
         for (path, mode) in
-            [(outside.clone(), 0o500), (tree.join("a/closed/deep"), 0o500), (tree.join("a/closed"), 0)]
+            [(outside.clone(), 0o500), (tree.join("a/closed/deep"), 0o500), (tree.join("a/closed"), 0o0)]
         {
             fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
         }
@@ -96,7 +96,7 @@ mod tests {
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&tree.join("a/closed")), mode(&tree.join("a/closed/deep"))), (0o700, 0o700));
         assert_eq!(mode(&outside), 0o500);
-        fs::set_permissions(tree.join("a/closed"), PermissionsExt::from_mode(0)).unwrap();
+        fs::set_permissions(tree.join("a/closed"), PermissionsExt::from_mode(0o0)).unwrap();
         remove(&tree).unwrap();
         assert!(!tree.exists() && outside.join("kept").exists());
         assert_eq!(remove(&tree).unwrap_err().kind(), io::ErrorKind::NotFound);
