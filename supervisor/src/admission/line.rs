@@ -33,7 +33,7 @@ impl<'a> Peer<'a> {
     }
 }
 
-/// What is done with the tasks that wait, which come oldest first: every start, then every refusal, each task at most once. If
+/// What is done with the tasks that wait, which come oldest first: every start, then every refusal, oldest first, each task at most once. If
 /// the sandbox has to be tried for one, that one is there with [`Why::SandboxUnknown`]. Any other one stays as it is.
 ///
 /// Peers take turns ([`Turn`]), and a peer's own tasks go in their order: one with a thousand of them holds up nobody. What one
@@ -73,6 +73,7 @@ pub fn next(policy: &Policy, situation: &Situation<'_>, waiting: &[Queued]) -> V
         }
         let chosen = first.and_then(|(_, index, decision)| Some((peers.get_mut(index)?, decision)));
         let Some((peer, decision)) = chosen else {
+            refusals.sort_unstable_by_key(|(task, _): &(Queued, Decision)| task.number);
             decisions.extend(refusals);
             decisions.extend(untried.map(|(_, task)| (task.clone(), Decision::Wait(Why::SandboxUnknown))));
             return decisions;

@@ -83,7 +83,7 @@ impl Zone {
     }
 
     /// What its file holds; `absent`: what else it may be if there is none.
-    fn of_file(
+    pub(super) fn of_file(
         name: &str,
         path: PathBuf,
         absent: impl FnOnce(io::Error) -> Result<TimeZone, String>,

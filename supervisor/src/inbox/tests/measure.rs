@@ -61,7 +61,7 @@ fn what_an_open_costs() {
         let begun = Instant::now();
         let inbox = Inbox::open(dir.path()).unwrap();
         let open = begun.elapsed();
-        let mut check = |what: &str| {
+        let check = |what: &str| {
             let begun = Instant::now();
             let word: String = inbox.connection.query_row(what, [], |row| row.get(0)).unwrap();
             assert_eq!(word, "ok");
