@@ -18,6 +18,7 @@ pub mod init;
 pub mod mounts;
 pub mod placeholder;
 pub mod remove;
+pub mod room;
 pub mod run;
 pub mod serve;
 pub mod system;

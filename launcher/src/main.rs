@@ -61,6 +61,7 @@ fn enter() -> Result<Entered, Fatal> {
     let own_pid_namespace = getpid().as_raw_nonzero().get() == 1;
     let own_network = has_no_network();
     let apart = own_pid_namespace && own_network;
+    launcher::room::raise().map_err(Fatal::system("raising the limit on open descriptors"))?;
     let report = confine::enter(Role::Launcher, &Paths { apart, ..Paths::default() })?;
     let file_rules = apart || report.landlock_abi < SCOPES;
     // Where we are not process 1, what bwrap leaves behind comes to us all the same.

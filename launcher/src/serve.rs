@@ -18,11 +18,13 @@ use rustix::process::{Pid, WaitOptions, wait};
 
 use crate::cleaning::{Cleaning, Swept};
 use crate::directories::Root;
+use crate::room::Room;
 use crate::run::{Run, Supervisor};
 use crate::{Fatal, Log, Surroundings};
 
-/// So many closed runs are remembered: a word for one may have been under way when it closed.
-const REMEMBERED: usize = 64;
+/// So many closed runs are remembered: a word for one may have been under way when it closed, and all that there is room for
+/// may close before it is heard.
+const REMEMBERED: usize = 256;
 
 /// The launcher at work.
 #[derive(Debug)]
@@ -35,6 +37,7 @@ pub struct Launcher<'a> {
     closed: VecDeque<RunId>,
     roots: BTreeMap<PathBuf, Rc<Root>>,
     cleaning: Cleaning,
+    room: Room,
 }
 
 impl<'a> Launcher<'a> {
@@ -55,6 +58,7 @@ impl<'a> Launcher<'a> {
             closed: VecDeque::new(),
             roots: BTreeMap::new(),
             cleaning: Cleaning::default(),
+            room: Room::look(),
         }
     }
 
@@ -168,7 +172,9 @@ impl<'a> Launcher<'a> {
             return Err(Fatal::NoSuchRun { run, message: "Launch" });
         };
         let path = PathBuf::from(OsStr::from_bytes(known.root().to_bytes()));
-        let root = self.root(&path);
+        let taken = self.runs.values().map(Run::needs).sum();
+        let room = self.room.holds(taken, self.cleaning.waiting(), known.plans());
+        let root = room.and_then(|()| self.root(&path));
         let Some(known) = self.runs.get_mut(&run) else { return Ok(()) };
         let stale = known.launch(message, root.clone(), stdio, &self.surroundings, self.log)?;
         if let Ok(root) = root {

@@ -19,7 +19,7 @@ use crate::directories::{Root, RunDirectory};
 use crate::failure::{self, Host, failure};
 use crate::growth::{Watch, Word};
 use crate::remove::Removal;
-use crate::{Fatal, Log, Surroundings};
+use crate::{Fatal, Log, Surroundings, room};
 use prepare::OnHost;
 use sandbox::{Sandbox, StartError};
 
@@ -138,6 +138,27 @@ impl Run {
         }
         self.group = Some(ControlGroup::new(directory));
         Ok(())
+    }
+
+    /// How many descriptors it may need, once it is started.
+    #[must_use]
+    pub fn needs(&self) -> usize {
+        match self.state {
+            State::Planned => 1,
+            State::Starting
+            | State::Ready
+            | State::Running
+            | State::Ending
+            | State::Measuring
+            | State::Removing
+            | State::Closed => room::needs(&self.plan),
+        }
+    }
+
+    /// Its plan.
+    #[must_use]
+    pub fn plans(&self) -> &LaunchPlan {
+        &self.plan
     }
 
     /// The directory below which this run wants its own.

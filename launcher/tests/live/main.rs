@@ -12,6 +12,7 @@
 mod cost;
 mod files;
 mod kept;
+mod many;
 mod node;
 mod runs;
 mod terminals;

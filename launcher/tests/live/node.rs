@@ -71,11 +71,16 @@ fn null() -> File {
 
 impl Node {
     pub fn start() -> Node {
+        Node::start_limited(None)
+    }
+
+    /// The same with so many descriptors at most.
+    pub fn start_limited(descriptors: Option<u32>) -> Node {
         let place = tempfile::Builder::new().prefix("anet-launcher-").tempdir().unwrap();
         for part in ["runs", "project"] {
             std::fs::create_dir(place.path().join(part)).unwrap();
         }
-        let node = Node::start_in(place);
+        let node = Node::start_as(place, descriptors);
         for part in ["", "runs", "project"] {
             node.own(&node.place.path().join(part));
         }
@@ -84,12 +89,21 @@ impl Node {
 
     /// A second launcher, or one after a crash, in the same place.
     pub fn start_in(place: tempfile::TempDir) -> Node {
+        Node::start_as(place, None)
+    }
+
+    fn start_as(place: tempfile::TempDir, descriptors: Option<u32>) -> Node {
         let log = place.path().join("log");
         let (channel, far) = Channel::<ToLauncher, FromLauncher>::pair().unwrap();
         let (null, file) = (null(), File::options().append(true).create(true).open(&log).unwrap());
         // As the guard does.
-        let mut command = Command::new(Program::Path(c(env!("CARGO_BIN_EXE_anet-launcher"))));
+        let launcher = c(env!("CARGO_BIN_EXE_anet-launcher"));
+        let mut command = Command::new(Program::Path(launcher.clone()));
         command.argv = vec![c("anet-launcher")];
+        if let Some(most) = descriptors {
+            command.program = Program::Path(c("/usr/bin/prlimit"));
+            command.argv = vec![c("prlimit"), c(format!("--nofile={most}:{most}")), launcher];
+        }
         command.namespaces = Namespaces { user: !is_root(), pid: true, proc: true, net: true };
         command.identity = is_root().then_some(Identity { uid: USER, gid: USER });
         command.descriptors = vec![
@@ -176,7 +190,9 @@ impl Node {
     }
 
     pub fn send(&self, message: &ToLauncher) {
-        self.channel.send(message, &[]).unwrap();
+        if let Err(error) = self.channel.send(message, &[]) {
+            panic!("{error}: {:?} {}", wait_for_end(&self.child), self.log());
+        }
     }
 
     pub fn launch(&self, plan: &LaunchPlan, stdio: [BorrowedFd<'_>; 3]) {
@@ -186,7 +202,8 @@ impl Node {
     }
 
     pub fn receive(&self) -> (FromLauncher, Vec<OwnedFd>) {
-        receive(&self.channel).unwrap_or_else(|| panic!("the launcher is gone: {}", self.log()))
+        receive(&self.channel)
+            .unwrap_or_else(|| panic!("the launcher is gone: {:?} {}", wait_for_end(&self.child), self.log()))
     }
 
     pub fn log(&self) -> String {
@@ -199,7 +216,19 @@ impl Node {
     }
 
     /// The same; `seen` is called with each message.
-    pub fn run_with(&self, plan: &LaunchPlan, mut seen: impl FnMut(&Node, &FromLauncher)) -> Went {
+    pub fn run_with(&self, plan: &LaunchPlan, seen: impl FnMut(&Node, &FromLauncher)) -> Went {
+        let went = self.whole(plan, seen);
+        let left = self.left();
+        assert!(left.is_empty(), "left behind: {left:?}; {}", self.log());
+        went
+    }
+
+    /// One beside others that go on and have nothing to say.
+    pub fn run_beside(&self, plan: &LaunchPlan) -> Went {
+        self.whole(plan, |_, _| {})
+    }
+
+    fn whole(&self, plan: &LaunchPlan, mut seen: impl FnMut(&Node, &FromLauncher)) -> Went {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let null = null();
         self.launch(plan, [null.as_fd(), writer.as_fd(), writer.as_fd()]);
@@ -229,9 +258,21 @@ impl Node {
             }
         }
         went.output = output.join().unwrap();
-        let left = self.left();
-        assert!(left.is_empty(), "left behind: {left:?}; {}", self.log());
         went
+    }
+
+    /// How many descriptors the launcher has; none where it cannot be looked at, since it belongs to the same ordinary user.
+    pub fn descriptors(&self) -> Option<usize> {
+        let place = format!("/proc/{}/fd", self.child.pid.as_raw_nonzero());
+        is_root().then(|| std::fs::read_dir(place).unwrap().count())
+    }
+
+    /// A number of its /proc/PID/status.
+    pub fn status_of(&self, name: &str) -> usize {
+        let place = format!("/proc/{}/status", self.child.pid.as_raw_nonzero());
+        let text = std::fs::read_to_string(place).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim_start_matches(':').split_whitespace().next().unwrap().parse().unwrap()
     }
 
     /// What is in the root of the runs beside its lock and the directories of peers.
