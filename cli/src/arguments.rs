@@ -6,6 +6,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser};
 
+mod autoreply;
+mod node;
+
+pub(crate) use autoreply::{AutoReply, AutoReplyAction, Set, Test};
+pub(crate) use node::{Inbox, Show, Status, Submit};
+
 /// Runs a command that you do not trust in a sandbox: no network but the hosts you allow, no files but those you name.
 #[derive(Parser, Debug)]
 #[command(
@@ -38,10 +44,25 @@ pub(crate) struct Anet {
 pub(crate) enum Subcommand {
     /// Run one command in the sandbox, in the foreground
     Run(Box<Run>),
+    /// Run the node in the foreground: it takes tasks of peers and answers them
+    #[command(
+        after_help = "It reloads its configuration by itself when the file changes, and on SIGHUP; SIGTERM or Ctrl-C \
+                            ends it.\n\nExample:\n  anet daemon\n  sudo anet daemon --system"
+    )]
+    Daemon,
+    /// Give the node a task of a peer
+    Submit(Submit),
+    /// List the tasks that came, newest first
+    Inbox(Inbox),
+    /// Show one task with its answer and its runs, or what a run of `anet run` did
+    Show(Show),
+    /// Show how the node is: sandbox, runs, budgets of the day, processes, warnings
+    Status(Status),
     /// Check whether a sandbox can run here, and say what to do where it cannot
     Doctor(Doctor),
-    /// Show what a run did
-    Show(Show),
+    /// Show, change or try how tasks are answered
+    #[command(name = "autoreply")]
+    AutoReply(AutoReply),
     /// Store the keys of model services, list their names, remove them
     Credential(Credential),
 }
@@ -138,13 +159,6 @@ pub(crate) struct Doctor {
     /// Say what a code means
     #[arg(long, value_name = "CODE")]
     pub(crate) explain: Option<String>,
-}
-
-#[derive(Args, Debug)]
-#[command(after_help = "Example:\n  anet show r01k9w3c5d8e2f4g6")]
-pub(crate) struct Show {
-    /// A run's id, as `anet run` and its record name it
-    pub(crate) id: String,
 }
 
 #[derive(Args, Debug)]

@@ -1,25 +1,29 @@
-//! `anet doctor`: whether a sandboxed command could run now, and what to do where it could not.
+//! `anet doctor`: whether a sandboxed turn could run now, and what to do where it could not.
+
+mod checks;
+mod node;
+mod setup;
 
 use ipc_proto::Code;
-use serde_json::{Value, json};
+use serde_json::{Value, json as value};
+use supervisor::chain::rfc3339;
 use supervisor::error::Trouble;
 use supervisor::explain;
 use supervisor::guard::{self, Host};
 
+use self::checks::{Check, Weight};
+use self::node::Asked;
 use crate::arguments::{Anet, Doctor};
 use crate::linux::print;
+use crate::page::{Page, Screen, Tone, json};
 
 /// The profile, as the package ships it.
 const PROFILE: &str = include_str!("../../packaging/apparmor/anet-bwrap");
 
-/// One check and how it went.
-struct Check {
-    name: &'static str,
-    code: Option<Code>,
-    sentence: String,
-}
+/// Whether a sandbox stands: when that was found, where it is known, or why it does not.
+type Verdict = Result<Option<String>, Trouble>;
 
-/// Checks, prints, and says by its status whether a sandbox can run.
+/// Checks, prints, and says by its status whether a sandboxed turn can run.
 pub(crate) fn perform(anet: &Anet, doctor: &Doctor) -> Result<u8, Trouble> {
     if doctor.apparmor_profile {
         print(PROFILE)?;
@@ -28,12 +32,9 @@ pub(crate) fn perform(anet: &Anet, doctor: &Doctor) -> Result<u8, Trouble> {
     if let Some(text) = &doctor.explain {
         return explain_code(anet, text);
     }
-    let host = Host::look();
-    let sandbox = guard::check(anet.config.as_deref());
-    let checks = checks(&host, &sandbox);
-    let available = sandbox.is_ok();
-    print(&if anet.json { document(&host, &checks, &sandbox) } else { table(&checks) })?;
-    Ok(u8::from(!available))
+    let report = Report::make(anet);
+    print(&if anet.json { json(&report.document()) } else { report.page(Screen::look()).whole() })?;
+    Ok(u8::from(!report.is_good()))
 }
 
 fn explain_code(anet: &Anet, text: &str) -> Result<u8, Trouble> {
@@ -45,128 +46,85 @@ fn explain_code(anet: &Anet, text: &str) -> Result<u8, Trouble> {
         ));
     };
     if anet.json {
-        print(&format!(
-            "{}\n",
-            json!({ "code": code.as_str(), "sentence": explain::sentence(code), "warning": code.is_warning() })
-        ))?;
+        let sentence = explain::sentence(code);
+        print(&json(&value!({ "code": code.as_str(), "sentence": sentence, "warning": code.is_warning() })))?;
     } else {
         print(&format!("{code}: {}\n", explain::sentence(code)))?;
     }
     Ok(0)
 }
 
-fn checks(host: &Host, sandbox: &Result<guard::Checked, Trouble>) -> Vec<Check> {
-    let good = |name, sentence: String| Check { name, code: None, sentence };
-    let mut checks = vec![good("kernel", format!("Linux {}", host.kernel))];
-    checks.push(match &host.bwrap {
-        Some(version) => good("bubblewrap", version.clone()),
-        None => Check {
-            name: "bubblewrap",
-            code: Some(Code::NoBwrap),
-            sentence: explain::sentence(Code::NoBwrap).into(),
-        },
-    });
-    checks.push(match host.landlock {
-        0 => good("landlock", "the kernel has none: the sandbox has one wall less".into()),
-        abi if abi < 6 => {
-            good("landlock", format!("version {abi}: files, but neither abstract sockets nor signals"))
-        }
-        abi => good("landlock", format!("version {abi}")),
-    });
-    if let Some(apparmor) = &host.apparmor {
-        checks.push(good("apparmor", apparmor_sentence(apparmor, sandbox.is_ok())));
-    }
-    checks.push(if host.control_groups {
-        good("limits", "memory and tasks can be limited".into())
-    } else {
-        let code = Code::NoCgroupLimits;
-        Check { name: "limits", code: Some(code), sentence: explain::sentence(code).into() }
-    });
-    checks.push(match sandbox {
-        Ok(_) => good("sandbox", "a sandbox was started and tried: every wall stands".into()),
-        Err(trouble) => {
-            Check { name: "sandbox", code: Some(trouble.code), sentence: sentence(host, trouble) }
-        }
-    });
-    checks
+/// All that was found.
+struct Report {
+    host: Host,
+    /// The running node, if one answered.
+    node: Option<Asked>,
+    sandbox: Verdict,
+    checks: Vec<Check>,
 }
 
-/// PLT-3: never a second profile for bubblewrap.
-fn apparmor_sentence(apparmor: &guard::ApparmorBlock, works: bool) -> String {
-    let mut parts = Vec::new();
-    if let Some(profile) = &apparmor.confined_by {
-        parts.push(format!("this session is confined by the profile {profile}"));
-    }
-    match (&apparmor.bwrap_profile, apparmor.restricts_user_namespaces, works) {
-        (Some(file), _, true) => {
-            parts.push(format!("{} has a profile for bubblewrap, and it suffices", file.display()));
-        }
-        (Some(file), _, false) => parts.push(format!(
-            "{} has a profile for bubblewrap: a second would break both; see the sandbox check",
-            file.display()
-        )),
-        (None, true, _) => parts.push("user namespaces are restricted and bubblewrap has no profile".into()),
-        (None, false, _) if apparmor.confined_by.is_some() => {}
-        (None, false, _) => parts.push("enabled, and does not restrict user namespaces".into()),
-    }
-    parts.join("; ")
-}
-
-/// PLT-3: where bubblewrap has a profile already, nobody is told to install one.
-fn sentence(host: &Host, trouble: &Trouble) -> String {
-    let profile = host.apparmor.as_ref().and_then(|apparmor| apparmor.bwrap_profile.as_deref());
-    let general = explain::sentence(trouble.code);
-    match (trouble.code, profile, trouble.sentence.strip_prefix(general)) {
-        (Code::UsernsBlocked, Some(file), Some(detail)) => format!(
-            "an AppArmor policy keeps bubblewrap from making its namespaces, although {0} has a profile for it; see \
-             that it is loaded (sudo apparmor_parser -r {0}) and grants userns{detail}",
-            file.display()
-        ),
-        _ => trouble.sentence.clone(),
-    }
-}
-
-fn table(checks: &[Check]) -> String {
-    let mut text = String::new();
-    for check in checks {
-        let mark = match check.code {
-            None => "ok",
-            Some(code) if code.is_warning() => "warning",
-            Some(_) => "FAILED",
+impl Report {
+    fn make(anet: &Anet) -> Report {
+        let host = Host::look();
+        let asked = node::ask(anet);
+        let node = asked.as_ref().ok().and_then(Option::as_ref);
+        let sandbox = match node.and_then(Asked::verdict) {
+            Some(verdict) => verdict,
+            None => guard::check(anet.config.as_deref()).map(|checked| Some(rfc3339(checked.at))),
         };
-        let code = check.code.map(|code| format!("{code}: ")).unwrap_or_default();
-        text.push_str(&format!("{mark:<8} {:<11} {code}{}\n", check.name, check.sentence));
+        let mut checks = checks::host(&host, node, &sandbox);
+        checks.push(node::check(&asked));
+        checks.extend(setup::checks(anet, node));
+        Report { host, node: asked.ok().flatten(), sandbox, checks }
     }
-    text
-}
 
-fn document(host: &Host, checks: &[Check], sandbox: &Result<guard::Checked, Trouble>) -> String {
-    let (code, sentence) = match sandbox {
-        Ok(_) => (Value::Null, Value::Null),
-        Err(trouble) => (trouble.code.as_str().into(), sentence(host, trouble).into()),
-    };
-    let checked = sandbox.as_ref().ok().map(|checked| supervisor::chain::rfc3339(checked.at));
-    let warnings: Vec<Value> = (checks.iter())
-        .filter_map(|check| check.code.filter(|code| code.is_warning()))
-        .map(|code| json!({ "code": code.as_str(), "sentence": explain::sentence(code) }))
-        .collect();
-    let rows: Vec<Value> = (checks.iter())
-        .map(|check| {
-            let ok = check.code.is_none_or(Code::is_warning);
+    fn is_good(&self) -> bool {
+        self.checks.iter().all(|check| check.weight() != Weight::Failure)
+    }
+
+    fn page(&self, screen: Screen) -> Page {
+        let mut page = Page::new(screen);
+        for check in &self.checks {
+            let (tone, mark) = match check.weight() {
+                Weight::Good => (Tone::Plain, "ok"),
+                Weight::Note => (Tone::Plain, "note"),
+                Weight::Warning => (Tone::Warning, "warning"),
+                Weight::Failure => (Tone::Bad, "FAILED"),
+            };
+            let code = check.code.map(|code| format!("{code}: ")).unwrap_or_default();
+            page.labelled(tone, check.name, &format!("{mark:<7}  {code}{}", check.sentence));
+        }
+        page
+    }
+
+    fn document(&self) -> Value {
+        let (code, sentence) = match &self.sandbox {
+            Ok(_) => (Value::Null, Value::Null),
+            Err(trouble) => (trouble.code.as_str().into(), checks::sentence(&self.host, trouble).into()),
+        };
+        let (limits, landlock) = match &self.node {
+            Some(node) => (node.sandbox.limits.clone(), node.sandbox.landlock_abi),
+            None => (checks::limits(&self.host).to_owned(), self.host.landlock),
+        };
+        let row = |check: &Check| {
+            let ok = check.weight() != Weight::Failure;
             let code = check.code.map(Code::as_str);
-            json!({ "name": check.name, "ok": ok, "code": code, "sentence": check.sentence })
+            value!({ "name": check.name, "ok": ok, "weight": check.weight().as_str(), "code": code, "sentence": check.sentence })
+        };
+        let warnings = self.checks.iter().filter(|check| check.weight() == Weight::Warning);
+        let warning =
+            |check: &Check| value!({ "code": check.code.map(Code::as_str), "sentence": check.sentence });
+        value!({
+            "sandbox": {
+                "available": self.sandbox.is_ok(), "code": code, "sentence": sentence, "limits": limits,
+                "landlock_abi": landlock, "checked": self.sandbox.as_ref().ok(),
+            },
+            "good": self.is_good(),
+            "node": self.node.as_ref().map(|node| value!({ "version": node.status.version, "mode": node.status.mode })),
+            "kernel": self.host.kernel,
+            "bwrap": self.host.bwrap,
+            "checks": self.checks.iter().map(row).collect::<Vec<Value>>(),
+            "warnings": warnings.map(warning).collect::<Vec<Value>>(),
         })
-        .collect();
-    let document = json!({
-        "sandbox": {
-            "available": sandbox.is_ok(), "code": code, "sentence": sentence,
-            "limits": if host.control_groups { "full" } else { "partial" },
-            "landlock_abi": host.landlock, "checked": checked,
-        },
-        "kernel": host.kernel,
-        "bwrap": host.bwrap,
-        "checks": rows,
-        "warnings": warnings,
-    });
-    format!("{document}\n")
+    }
 }

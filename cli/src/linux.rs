@@ -9,7 +9,7 @@ use ipc_proto::Code;
 use supervisor::error::{STATUS_FAILED, Trouble};
 
 use crate::arguments::{Anet, Subcommand};
-use crate::{credential, doctor, request, show};
+use crate::{autoreply, credential, daemon, doctor, inbox, request, show, status, submit};
 
 pub(crate) fn main() -> ExitCode {
     let outcome = match Anet::try_parse() {
@@ -19,18 +19,30 @@ pub(crate) fn main() -> ExitCode {
     match outcome {
         Ok(status) => ExitCode::from(status),
         Err(trouble) => {
-            // Where nobody reads it there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "anet: {trouble}");
-            ExitCode::from(STATUS_FAILED)
+            complain(&trouble);
+            ExitCode::from(if trouble.code == Code::NoNode { STATUS_NO_NODE } else { STATUS_FAILED })
         }
     }
+}
+
+/// The exit status where there is no node to ask (`EX_UNAVAILABLE` of sysexits.h).
+const STATUS_NO_NODE: u8 = 69;
+
+/// One line on standard error. Where nobody reads it there is nobody to tell.
+pub(crate) fn complain(trouble: &Trouble) {
+    let _ = writeln!(std::io::stderr(), "anet: {trouble}");
 }
 
 fn perform(anet: &Anet) -> Result<u8, Trouble> {
     match &anet.subcommand {
         Subcommand::Run(run) => supervisor::guard::run(&request::from_arguments(anet, run)?),
-        Subcommand::Doctor(doctor) => doctor::perform(anet, doctor),
+        Subcommand::Daemon => daemon::perform(anet),
+        Subcommand::Submit(submit) => submit::perform(anet, submit),
+        Subcommand::Inbox(inbox) => inbox::perform(anet, inbox),
         Subcommand::Show(show) => show::perform(anet, show),
+        Subcommand::Status(status) => status::perform(anet, status),
+        Subcommand::Doctor(doctor) => doctor::perform(anet, doctor),
+        Subcommand::AutoReply(autoreply) => autoreply::perform(anet, autoreply),
         Subcommand::Credential(credential) => credential::perform(anet, credential),
     }
 }
@@ -62,8 +74,9 @@ fn explain_usage(error: &clap::Error) -> Result<u8, Trouble> {
     let text = error.to_string();
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
     let first = lines.next().unwrap_or_default().trim_start_matches("error: ").trim_end_matches(':');
-    // clap puts the missing names on lines of their own.
-    let names: Vec<&str> = lines.take_while(|line| line.starts_with('<')).collect();
+    // clap puts the missing names, and the values that there are, on lines of their own.
+    let more = |line: &&str| ["<", "--", "[possible values"].iter().any(|start| line.starts_with(start));
+    let names: Vec<&str> = lines.take_while(more).collect();
     let what = if names.is_empty() { first.to_owned() } else { format!("{first}: {}", names.join(" ")) };
     Err(Trouble::new(Code::BadOption, format!("{what}; see `anet --help`")))
 }

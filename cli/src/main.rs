@@ -6,15 +6,35 @@
 #[cfg(target_os = "linux")]
 mod arguments;
 #[cfg(target_os = "linux")]
+mod autoreply;
+#[cfg(target_os = "linux")]
 mod credential;
+#[cfg(target_os = "linux")]
+mod daemon;
 #[cfg(target_os = "linux")]
 mod doctor;
 #[cfg(target_os = "linux")]
+mod inbox;
+#[cfg(target_os = "linux")]
 mod linux;
+#[cfg(target_os = "linux")]
+mod node;
+#[cfg(target_os = "linux")]
+mod page;
 #[cfg(target_os = "linux")]
 mod request;
 #[cfg(target_os = "linux")]
 mod show;
+#[cfg(target_os = "linux")]
+mod status;
+#[cfg(target_os = "linux")]
+mod story;
+#[cfg(target_os = "linux")]
+mod submit;
+#[cfg(target_os = "linux")]
+mod table;
+#[cfg(target_os = "linux")]
+mod time;
 
 use std::process::ExitCode;
 

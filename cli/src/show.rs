@@ -1,7 +1,10 @@
-//! `anet show`: a run's chain, verified, as a person or a program reads it.
+//! `anet show`: an interaction or run of the node, or the chain of a run of `anet run`, as a person or a program reads it.
 
 use std::io::Read;
+use std::path::Path;
+use std::time::SystemTime;
 
+use ipc_proto::control::{MAX_ID, Story, ToNode};
 use ipc_proto::{Code, RunId};
 use serde_json::{Value, json};
 use supervisor::chain::{self, Line};
@@ -10,20 +13,63 @@ use supervisor::guard::Directories;
 
 use crate::arguments::{Anet, Show};
 use crate::linux::print;
+use crate::node::{Client, Failure, Patience, Places};
+use crate::page::Screen;
+use crate::{page, story};
 
 /// The longest chain that is read, in bytes.
 const MAX_CHAIN: u64 = 256 * 1024 * 1024;
 
-/// Reads, verifies, prints.
+/// Asks the node; what no node knows may be a run of `anet run`, which has a chain of its own.
 pub(crate) fn perform(anet: &Anet, show: &Show) -> Result<u8, Trouble> {
-    let unknown = |why: &str| Trouble::new(Code::NoSuchRun, format!("{}: {why}", one_line(&show.id)));
-    let run: RunId =
-        show.id.parse().map_err(|error: ipc_proto::ids::RunIdError| unknown(&error.to_string()))?;
+    let told = told(anet, show);
+    let failure = match told {
+        Ok(story) => {
+            print(&if anet.json {
+                page::json(&story::document(&story))
+            } else {
+                story::page(&story, show.task, Screen::look(), SystemTime::now()).whole()
+            })?;
+            return Ok(0);
+        }
+        Err(failure) => failure,
+    };
+    let Ok(run) = show.id.parse::<RunId>() else { return Err(not_found(&show.id, failure)) };
     let path = Directories::find()?.state.join("runs").join(format!("{run}.jsonl"));
+    if path.exists() { own_run(anet, run, &path) } else { Err(not_found(&show.id, failure)) }
+}
+
+fn told(anet: &Anet, show: &Show) -> Result<Story, Failure> {
+    let mut client = Client::connect(Places::chosen(anet)?)?;
+    if show.id.len() > MAX_ID {
+        return Err(Trouble::new(Code::NoSuchInteraction, "no interaction or run has so long a name").into());
+    }
+    client.ask(|node| node.document(&ToNode::Show { id: show.id.clone() }, Patience::Prompt))
+}
+
+/// Nobody knows it. Without a node that is all that can be said of what looks like a run; an interaction may be the node's.
+fn not_found(id: &str, failure: Failure) -> Trouble {
+    match failure {
+        Failure::Absent if id.starts_with('r') => Trouble::new(
+            Code::NoSuchRun,
+            format!(
+                "{}: there is no such run in the state directory, and no node is running to ask",
+                one_line(id)
+            ),
+        ),
+        Failure::Trouble(trouble) if trouble.code == Code::NoSuchInteraction => {
+            Trouble::new(trouble.code, format!("{}: {}", one_line(id), trouble.sentence))
+        }
+        failure @ (Failure::Absent | Failure::Lost | Failure::Trouble(_)) => failure.into(),
+    }
+}
+
+/// Reads, verifies, prints.
+fn own_run(anet: &Anet, run: RunId, path: &Path) -> Result<u8, Trouble> {
     let mut text = Vec::new();
-    std::fs::File::open(&path)
-        .and_then(|file| file.take(MAX_CHAIN + 1).read_to_end(&mut text))
-        .map_err(|error| unknown(&format!("{} cannot be read ({error})", path.display())))?;
+    std::fs::File::open(path).and_then(|file| file.take(MAX_CHAIN + 1).read_to_end(&mut text)).map_err(
+        |error| Trouble::new(Code::NoSuchRun, format!("{run}: {} cannot be read ({error})", path.display())),
+    )?;
     if text.len() as u64 > MAX_CHAIN {
         let what = format!("{} is longer than a chain can be, so anet did not write it", path.display());
         return Err(Trouble::new(Code::RecordFailed, what));
@@ -34,7 +80,7 @@ pub(crate) fn perform(anet: &Anet, show: &Show) -> Result<u8, Trouble> {
         let records: Vec<Value> = (lines.iter())
             .map(|line| json!({ "seq": line.seq, "time": line.time, "kind": line.kind, "body": line.body }))
             .collect();
-        print(&format!("{}\n", json!({ "run": run.to_string(), "sealed": sealed, "records": records })))?;
+        print(&page::json(&json!({ "run": run.to_string(), "sealed": sealed, "records": records })))?;
     } else {
         print(&words_of(run, &lines, sealed))?;
     }

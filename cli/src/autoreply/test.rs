@@ -1,0 +1,82 @@
+//! `anet autoreply test`: one sandboxed turn from end to end, uncounted, that says what it does.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use ipc_proto::Code;
+use ipc_proto::control::{Outcome, ToNode};
+use serde_json::json as value;
+use supervisor::error::{Trouble, one_line};
+
+use crate::arguments::{Anet, Test};
+use crate::linux::{complain, print};
+use crate::node::{Failure, Places, sealed};
+use crate::page::json;
+use crate::submit::{STATUS_REFUSED, conclude, task, tell};
+
+/// What an agent is asked where the operator does not say.
+const TASK: &str = "This is a test of your set-up. Answer with one short sentence, and do nothing else.";
+/// How long a node that is starting anew may take.
+const STARTING: Duration = Duration::from_secs(10);
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_millis(500);
+
+pub(super) fn perform(anet: &Anet, test: &Test) -> Result<u8, Trouble> {
+    let task = match &test.text {
+        Some(text) => task(Some(text))?,
+        None => TASK.as_bytes().to_vec(),
+    };
+    let places = Places::chosen(anet)?;
+    let mut steps = Vec::new();
+    let outcome = run(&places, &task, |step| {
+        let step = one_line(step);
+        let _ = writeln!(std::io::stderr(), "anet: {step}");
+        steps.push(step);
+    });
+    match outcome {
+        Ok(outcome) if anet.json => {
+            print(&json(&value!({ "steps": steps, "outcome": outcome })))?;
+            Ok(conclude(&outcome))
+        }
+        Ok(outcome) => tell(anet, &outcome),
+        Err(Failure::Trouble(trouble)) if is_verdict(trouble.code) => {
+            if anet.json {
+                let refusal = value!({ "code": trouble.code.as_str(), "sentence": trouble.sentence });
+                print(&json(
+                    &value!({ "steps": steps, "outcome": { "state": "refused", "answer": null, "refusal": refusal } }),
+                ))?;
+            }
+            complain(&trouble);
+            Ok(STATUS_REFUSED)
+        }
+        // A turn is not begun a second time: what it did, it did.
+        Err(Failure::Lost) => {
+            Err(Trouble::new(Code::NoNode, "the node ended during the test; see its log, and try again"))
+        }
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// Begins again only where nothing was begun: the node was starting.
+fn run(places: &Places, task: &Vec<u8>, mut step: impl FnMut(&str)) -> Result<Outcome, Failure> {
+    let began = Instant::now();
+    let memory = sealed(task)?;
+    loop {
+        let told =
+            places.connect().and_then(|node| node.outcome(&ToNode::Test, Some(memory.as_fd()), &mut step));
+        match told {
+            Err(Failure::Trouble(trouble))
+                if trouble.code == Code::SandboxUnavailable && began.elapsed() < STARTING =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            told => return told,
+        }
+    }
+}
+
+/// Whether the node said why a turn cannot be run, and not why it does not listen to us.
+fn is_verdict(code: Code) -> bool {
+    !matches!(code, Code::NoNode | Code::NotAllowed | Code::OtherVersion | Code::BadOption | Code::BadTask)
+}

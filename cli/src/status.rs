@@ -1,0 +1,312 @@
+//! `anet status`: what an operator needs at a glance.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant, SystemTime};
+
+use confine::sys::signal::{Signal, Signals};
+use ipc_proto::Code;
+use ipc_proto::control::{Status as State, ToNode};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::json as value;
+use supervisor::error::Trouble;
+
+use crate::arguments::{Anet, Status};
+use crate::linux::print;
+use crate::node::{Client, Failure, Node, Patience, Places};
+use crate::page::{Page, Screen, Tone, json};
+use crate::table::{Column, Table};
+use crate::time::{age, count, duration, moment, seconds_since, seconds_until};
+
+/// How often `--watch` asks.
+const EACH: Duration = Duration::from_secs(1);
+/// The cursor goes home; what follows is written over what was there.
+const HOME: &str = "\x1b[H";
+/// The rest of the line is cleared.
+const END_OF_LINE: &str = "\x1b[K";
+/// The rest of the screen is cleared.
+const END_OF_SCREEN: &str = "\x1b[J";
+/// The cursor is not shown.
+const NO_CURSOR: &str = "\x1b[?25l";
+/// The cursor is shown.
+const CURSOR: &str = "\x1b[?25h";
+
+const PEERS: [Column; 3] = [
+    Column { title: "PEER", least: 8, spare: 0 },
+    Column { title: "RUNS", least: 4, spare: 0 },
+    Column { title: "LIMIT", least: 5, spare: 1 },
+];
+const RUNS: [Column; 5] = [
+    Column { title: "RUN", least: 17, spare: 0 },
+    Column { title: "INTERACTION", least: 11, spare: 2 },
+    Column { title: "PEER", least: 6, spare: 0 },
+    Column { title: "STATE", least: 8, spare: 1 },
+    Column { title: "AGE", least: 3, spare: 0 },
+];
+const PROCESSES: [Column; 3] = [
+    Column { title: "PROCESS", least: 7, spare: 0 },
+    Column { title: "PID", least: 5, spare: 0 },
+    Column { title: "USER", least: 4, spare: 1 },
+];
+
+pub(crate) fn perform(anet: &Anet, status: &Status) -> Result<u8, Trouble> {
+    let places = Places::chosen(anet)?;
+    if status.watch {
+        return watch(anet, &places);
+    }
+    let state: State = Client::connect(places)?.ask(ask)?;
+    print(&if anet.json { json(&state) } else { page(&state, Screen::look(), SystemTime::now()).whole() })?;
+    Ok(0)
+}
+
+fn ask(node: &Node) -> Result<State, Failure> {
+    node.document(&ToNode::Status, Patience::Prompt)
+}
+
+/// The page for people.
+fn page(state: &State, screen: Screen, now: SystemTime) -> Page {
+    let mut page = Page::new(screen);
+    let whose = match state.mode.as_str() {
+        "system" => "the service",
+        "user" => "a user's node",
+        other => other,
+    };
+    page.text(Tone::Head, &format!("anet {}, {whose}, up {}", state.version, duration(state.uptime_seconds)));
+    if state.restarts > 0 {
+        let why =
+            state.last_end.as_ref().map_or_else(String::new, |why| format!("; the last time since {why}"));
+        page.labelled(Tone::Warning, "restarts", &format!("{}{why}", state.restarts));
+    }
+    sandbox(&mut page, state, now);
+    let reply = &state.auto_reply;
+    let what =
+        if reply.backend == "exec" { reply.agent.clone() } else { format!("{} backend", reply.backend) };
+    let how = format!("{what}; trusted peers: {}, others: {}", reply.trusted, reply.untrusted);
+    page.labelled(Tone::Plain, "auto-reply", &how);
+    let day = &state.day;
+    let left =
+        seconds_until(&day.ends, now).map_or_else(String::new, |left| format!(" (in {})", duration(left)));
+    let tone =
+        if day.runs.limit > 0 && day.runs.used >= day.runs.limit { Tone::Warning } else { Tone::Plain };
+    let runs = format!(
+        "{}: {} of {} for untrusted peers; ends {}{left}",
+        day.date,
+        day.runs.used,
+        count(day.runs.limit, "run"),
+        day.ends
+    );
+    page.labelled(tone, "day", &runs);
+    page.labelled(Tone::Plain, "queued", &count(state.queued, "task"));
+    let signed =
+        state.evidence.signed.map_or("none signed yet".to_owned(), |last| format!("signed up to {last}"));
+    page.labelled(Tone::Plain, "evidence", &format!("{}, {signed}", count(state.evidence.records, "record")));
+    let hosts = if state.egress_allow.is_empty() { "none".to_owned() } else { state.egress_allow.join(", ") };
+    page.labelled(Tone::Plain, "hosts", &hosts);
+    for warning in &state.warnings {
+        page.labelled(Tone::Warning, "warning", &format!("{}: {}", warning.code, warning.sentence));
+    }
+    tables(&mut page, state, now);
+    page
+}
+
+fn sandbox(page: &mut Page, state: &State, now: SystemTime) {
+    let sandbox = &state.sandbox;
+    let when = match sandbox.checked.as_deref().and_then(|at| seconds_since(at, now)) {
+        Some(ago) => format!("tried {} ago", duration(ago)),
+        None => "not tried yet".to_owned(),
+    };
+    match (&sandbox.code, &sandbox.sentence) {
+        (None, _) if sandbox.available => page.labelled(Tone::Good, "sandbox", &format!("available, {when}")),
+        (None, _) => {
+            page.labelled(Tone::Warning, "sandbox", "not known yet: it is tried before the next run")
+        }
+        (Some(code), sentence) => {
+            let sentence = sentence.as_deref().unwrap_or("see `anet doctor`");
+            page.labelled(Tone::Bad, "sandbox", &format!("UNAVAILABLE: {code}: {sentence}"));
+        }
+    }
+    let landlock = match sandbox.landlock_abi {
+        0 => "none".to_owned(),
+        abi => format!("version {abi}"),
+    };
+    page.labelled(Tone::Plain, "limits", &format!("{}; Landlock: {landlock}", sandbox.limits));
+}
+
+fn tables(page: &mut Page, state: &State, now: SystemTime) {
+    let mut peers = Table::new(&PEERS);
+    for peer in &state.day.peers {
+        peers.row(vec![peer.aid.clone(), peer.used.to_string(), peer.limit.to_string()]);
+    }
+    let mut runs = Table::new(&RUNS);
+    for run in &state.runs {
+        let test = |text: &str| if text.is_empty() { "(test)".to_owned() } else { text.to_owned() };
+        runs.row(vec![
+            run.run.clone(),
+            test(&run.interaction),
+            test(&run.peer),
+            run.state.clone(),
+            age(seconds_since(&run.started, now)),
+        ]);
+    }
+    let mut processes = Table::new(&PROCESSES);
+    for process in &state.processes {
+        processes.row(vec![process.name.clone(), process.pid.to_string(), process.uid.to_string()]);
+    }
+    for table in [&runs, &peers, &processes] {
+        if !table.is_empty() {
+            page.gap();
+            page.table(table);
+        }
+    }
+}
+
+/// Shows it anew each second, also over the node's restarts, until it is interrupted or its reader is gone.
+fn watch(anet: &Anet, places: &Places) -> Result<u8, Trouble> {
+    // Before the first look, so that Ctrl-C always ends it in the same way.
+    let stopping = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH];
+    let signals = Signals::block(&stopping).map_err(|errno| {
+        Trouble::new(Code::BadOption, format!("signals cannot be waited for ({errno}); leave --watch out"))
+    })?;
+    let mut node = Some(places.connect()?);
+    let mut view = View::new(anet.json);
+    let mut away: Option<Instant> = None;
+    loop {
+        let due = Instant::now() + EACH;
+        let told = match node.take().map_or_else(|| places.connect(), Ok) {
+            Ok(asked) => {
+                let told = ask(&asked);
+                if told.is_ok() {
+                    node = Some(asked);
+                }
+                told
+            }
+            Err(failure) => Err(failure),
+        };
+        let going_on = match told {
+            Ok(state) => {
+                away = None;
+                view.show(state)
+            }
+            Err(Failure::Absent | Failure::Lost) => {
+                view.show_away(away.get_or_insert_with(Instant::now).elapsed())
+            }
+            Err(Failure::Trouble(trouble)) => return Err(trouble),
+        };
+        if !going_on || interrupted(&signals, due, || view.was_resized())? {
+            return Ok(0);
+        }
+    }
+}
+
+/// Waits until it is due. True: it is to end.
+fn interrupted(signals: &Signals, due: Instant, resized: impl Fn() -> bool) -> Result<bool, Trouble> {
+    loop {
+        let left = due.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).ok();
+        let mut fds = [PollFd::new(signals, PollFlags::IN)];
+        let _ = poll(&mut fds, timeout.as_ref());
+        match signals.next() {
+            Ok(Some(Signal::SIGWINCH)) if resized() => return Ok(false),
+            Ok(Some(Signal::SIGWINCH)) => {}
+            Ok(Some(_)) => return Ok(true),
+            Ok(None) if Instant::now() >= due => return Ok(false),
+            Ok(None) => {}
+            Err(errno) => {
+                return Err(Trouble::new(Code::BadOption, format!("signals cannot be waited for ({errno})")));
+            }
+        }
+    }
+}
+
+/// Where `--watch` shows what it sees.
+struct View {
+    as_json: bool,
+    screen: Screen,
+    /// What the node said last, and when: shown while it is away.
+    last: Option<(State, SystemTime)>,
+}
+
+impl View {
+    fn new(as_json: bool) -> View {
+        let screen = if as_json { Screen::PLAIN } else { Screen::look() };
+        if screen.rows.is_some() {
+            write(NO_CURSOR);
+        }
+        View { as_json, screen, last: None }
+    }
+
+    /// False: nobody reads any longer.
+    fn show(&mut self, state: State) -> bool {
+        if self.as_json {
+            return write(&json(&state));
+        }
+        let now = SystemTime::now();
+        self.last = Some((state, now));
+        let title = format!("{}  (Ctrl-C ends this)", moment(&supervisor::chain::rfc3339(now)));
+        self.draw(&title)
+    }
+
+    fn show_away(&mut self, time: Duration) -> bool {
+        let trouble = Trouble::from(Failure::Absent);
+        if self.as_json {
+            return write(&json(
+                &value!({ "error": { "code": trouble.code.as_str(), "sentence": trouble.sentence } }),
+            ));
+        }
+        let since = duration(time.as_secs());
+        self.draw(&format!(
+            "THE NODE IS AWAY for {since}; what follows is what it said last  (Ctrl-C ends this)"
+        ))
+    }
+
+    fn was_resized(&self) -> bool {
+        self.screen.rows.is_some()
+    }
+
+    fn draw(&mut self, title: &str) -> bool {
+        if self.screen.rows.is_some() {
+            self.screen = Screen::look();
+        }
+        let mut head = Page::new(self.screen);
+        head.text(Tone::Head, title);
+        head.gap();
+        let mut lines: Vec<String> = head.lines().collect();
+        if let Some((state, at)) = &self.last {
+            lines.extend(page(state, self.screen, *at).lines());
+        }
+        let Some(rows) = self.screen.rows else {
+            return write(&format!("{}\n\n", lines.join("\n")));
+        };
+        // The last row stays empty: a line feed there would move everything up.
+        let room = rows.saturating_sub(1).max(1);
+        let mut text = HOME.to_owned();
+        let cut = lines.len() > room;
+        let shown = if cut { room.saturating_sub(1) } else { lines.len() };
+        for line in lines.iter().take(shown) {
+            text.push_str(&format!("{line}{END_OF_LINE}\r\n"));
+        }
+        if cut {
+            let what =
+                format!("... {} more; make the window taller", count((lines.len() - shown) as u64, "line"));
+            text.push_str(&format!(
+                "{}{END_OF_LINE}\r\n",
+                crate::table::cut(&what, self.screen.columns.unwrap_or(80))
+            ));
+        }
+        text.push_str(END_OF_SCREEN);
+        write(&text)
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        if self.screen.rows.is_some() {
+            write(CURSOR);
+        }
+    }
+}
+
+/// False: nobody reads any longer.
+fn write(text: &str) -> bool {
+    let mut output = io::stdout().lock();
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).is_ok()
+}
