@@ -10,6 +10,7 @@ use ipc_proto::Code;
 
 use super::identity::home_of;
 use crate::error::Trouble;
+use crate::node::job::Mode;
 
 /// Only the owner gets in.
 const PRIVATE: u32 = 0o700;
@@ -17,6 +18,14 @@ const PRIVATE: u32 = 0o700;
 const PASSABLE: u32 = 0o711;
 /// root's runs live where the run's own user can reach them; below root's home it could not.
 const SYSTEM_CACHE: &str = "/var/cache/anet";
+/// A service's.
+const SYSTEM_STATE: &str = "/var/lib/anet";
+/// A service's.
+const SYSTEM_CONFIGURATION: &str = "/etc/anet";
+/// Where a service listens.
+const SYSTEM_RUNTIME: &str = "/run/anet";
+/// What clients connect to.
+const CONTROL_SOCKET: &str = "control.sock";
 
 /// anet's own directories for whoever started it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +68,40 @@ impl Directories {
         })
     }
 
+    /// A service's.
+    #[must_use]
+    pub fn service() -> Directories {
+        Directories {
+            configuration: SYSTEM_CONFIGURATION.into(),
+            state: SYSTEM_STATE.into(),
+            cache: SYSTEM_CACHE.into(),
+            data: SYSTEM_STATE.into(),
+        }
+    }
+
+    /// Those of a node.
+    ///
+    /// # Errors
+    /// As [`Directories::find`].
+    pub fn of(mode: Mode) -> Result<Directories, Trouble> {
+        match mode {
+            Mode::User => Directories::find(),
+            Mode::System => Ok(Directories::service()),
+        }
+    }
+
+    /// Where a node listens: the first of these that it can use. A client tries all of them, since it may have been started
+    /// with other variables than the node.
+    #[must_use]
+    pub fn control_sockets(&self) -> Vec<PathBuf> {
+        if *self == Directories::service() {
+            return vec![Path::new(SYSTEM_RUNTIME).join(CONTROL_SOCKET)];
+        }
+        let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute());
+        let runtime = runtime.map(|path| path.join("anet"));
+        runtime.into_iter().chain([self.state.join("run")]).map(|path| path.join(CONTROL_SOCKET)).collect()
+    }
+
     /// All of them, and where they would be by default: below the home of whoever started anet, and of the run's user, whose
     /// own runs have theirs there.
     pub(super) fn all(&self, run: Identity) -> Vec<PathBuf> {
@@ -94,31 +137,91 @@ impl Directories {
         Ok(credentials)
     }
 
-    /// Makes the directory that the launcher makes the runs' directories in, owned by the run's user.
+    /// Makes the directory of the state, for a service one that its users pass through.
+    ///
+    /// # Errors
+    /// [`Code::StateUnusable`].
+    pub(super) fn make_state(&self, mode: Mode) -> Result<(), Trouble> {
+        match mode {
+            Mode::User => make_private(&self.state),
+            // Made by the package as whoever's, and for each user's own within it.
+            Mode::System => make_private(&self.state).and_then(|()| {
+                fs::set_permissions(&self.state, fs::Permissions::from_mode(PASSABLE))
+                    .map_err(|error| unusable(&self.state, &error))
+            }),
+        }
+    }
+
+    /// Makes a directory of the state that is the supervisor's alone.
+    ///
+    /// # Errors
+    /// [`Code::StateUnusable`].
+    pub(super) fn make_kept(&self, name: &str, owner: Option<Identity>) -> Result<PathBuf, Trouble> {
+        let kept = self.state.join(name);
+        match owner {
+            None => make_private(&kept)?,
+            Some(owner) => make_for(&kept, owner)?,
+        }
+        Ok(kept)
+    }
+
+    /// Makes the directory that the launcher makes the directories of `anet run` in, owned by the run's user. No peer's id
+    /// begins with a point.
     ///
     /// # Errors
     /// [`Code::StateUnusable`].
     pub fn make_runs(&self, run: Identity) -> Result<PathBuf, Trouble> {
-        let sandboxed = self.cache.join("work-sandbox");
         if rustix::process::geteuid().as_raw() != 0 {
-            let runs = sandboxed.join("local");
-            make_private(&self.cache)?;
-            make_private(&sandboxed)?;
+            let sandboxed = self.make_sandboxed(run)?;
+            let runs = sandboxed.join(".local");
             make_private(&runs)?;
             return Ok(runs);
         }
+        // Beside what a node's launcher owns: of root's runs each user has a directory that no other can replace.
         make(&self.cache, PASSABLE)?;
-        make(&sandboxed, PASSABLE)?;
-        let runs = sandboxed.join(format!("local-{}", run.uid));
-        make(&runs, PRIVATE)?;
-        // The parent is root's alone, so this is the directory that was just made or checked.
-        std::os::unix::fs::lchown(&runs, Some(run.uid), Some(run.gid))
-            .map_err(|error| unusable(&runs, &error))?;
+        let runs = self.cache.join(format!(".local-{}", run.uid));
+        make_for(&runs, run)?;
         Ok(runs)
+    }
+
+    /// Makes the directory that the launcher of a node makes peers' directories in, owned by the run's user.
+    ///
+    /// # Errors
+    /// [`Code::StateUnusable`].
+    pub(super) fn make_sandboxed(&self, run: Identity) -> Result<PathBuf, Trouble> {
+        let sandboxed = self.sandboxed();
+        if rustix::process::geteuid().as_raw() == 0 {
+            make(&self.cache, PASSABLE)?;
+            make_for(&sandboxed, run)?;
+        } else {
+            make_private(&self.cache)?;
+            make_private(&sandboxed)?;
+        }
+        Ok(sandboxed)
+    }
+
+    /// Where sandboxed runs of a node work (FS-3).
+    pub(super) fn sandboxed(&self) -> PathBuf {
+        self.cache.join("work-sandbox")
+    }
+
+    /// Where direct runs of a node work, unless another place is configured (FS-3).
+    pub(super) fn direct(&self) -> PathBuf {
+        self.cache.join("work")
     }
 }
 
-fn make_private(path: &Path) -> Result<(), Trouble> {
+/// Makes a directory of another user in one that is root's alone.
+fn make_for(path: &Path, owner: Identity) -> Result<(), Trouble> {
+    make(path, PRIVATE)?;
+    // The parent is root's alone, so this is the directory that was just made or checked.
+    std::os::unix::fs::lchown(path, Some(owner.uid), Some(owner.gid))
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(PRIVATE)))
+        .map_err(|error| unusable(path, &error))
+}
+
+/// Makes a directory that only we get into.
+pub(super) fn make_private(path: &Path) -> Result<(), Trouble> {
     make(path, PRIVATE)?;
     let found = fs::symlink_metadata(path).map_err(|error| unusable(path, &error))?;
     if found.uid() != rustix::process::geteuid().as_raw() {
@@ -167,7 +270,7 @@ fn make(path: &Path, mode: u32) -> Result<(), Trouble> {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|error| unusable(path, &error))
 }
 
-fn unusable(path: &Path, error: &std::io::Error) -> Trouble {
+pub(super) fn unusable(path: &Path, error: &std::io::Error) -> Trouble {
     Trouble::new(
         Code::StateUnusable,
         format!("{} cannot be used ({error}); see its owner, its mode and the free space", path.display()),

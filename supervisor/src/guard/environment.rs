@@ -139,6 +139,9 @@ mod tests {
             ]
         );
         request.environment = vec![EnvOption::Set("https_proxy".into(), b"x".to_vec())];
-        assert_eq!(environment(&request, &Setting::default(), Some(run), false).unwrap_err().code, Code::BadOption);
+        assert_eq!(
+            environment(&request, &Setting::default(), Some(run), false).unwrap_err().code,
+            Code::BadOption
+        );
     }
 }

@@ -8,6 +8,7 @@ use confine::sys::spawn::Identity;
 use ipc_proto::Code;
 
 use crate::error::Trouble;
+use crate::node::job::Mode;
 
 /// The user of runs, made by the package.
 const RUN_USER: &str = "anet-run";
@@ -17,6 +18,8 @@ const SUPERVISOR_USER: &str = "anet";
 const PROXY_USER: &str = "anet-proxy";
 /// The broker's user, made by the package.
 const BROKER_USER: &str = "anet-broker";
+/// Its members command a service.
+const COMMANDERS: &str = "anet";
 /// The kernel's overflow user and group, "nobody": owns nothing.
 const NOBODY: u32 = 65_534;
 
@@ -52,6 +55,54 @@ pub(super) fn decide(work: Option<&Path>, read_write: &[PathBuf]) -> Result<Iden
         proxy: Some(named_user(&passwd, PROXY_USER).unwrap_or(nobody)),
         broker: Some(named_user(&passwd, BROKER_USER).unwrap_or(nobody)),
         run,
+    })
+}
+
+/// Decides them for a node. Whoever of root's own node keeps its evidence and inbox is root without a capability: below root's
+/// home nobody else gets to them.
+pub(super) fn of_node(mode: Mode) -> Result<Identities, Trouble> {
+    match mode {
+        Mode::User => Ok(Identities { supervisor: None, ..decide(None, &[])? }),
+        Mode::System => service(&fs::read_to_string("/etc/passwd").unwrap_or_default()),
+    }
+}
+
+/// PRV-2: as a service each process has a user of its own.
+fn service(passwd: &str) -> Result<Identities, Trouble> {
+    let mut missing = Vec::new();
+    let mut user = |name: &'static str| {
+        let found = named_user(passwd, name);
+        if found.is_none() {
+            missing.push(name);
+        }
+        found
+    };
+    let (supervisor, run, proxy, broker) =
+        (user(SUPERVISOR_USER), user(RUN_USER), user(PROXY_USER), user(BROKER_USER));
+    let Some(run_user) = run.filter(|_| missing.is_empty()) else {
+        return Err(Trouble::new(
+            Code::NotConfined,
+            format!(
+                "a service's processes have a user each, and there is no {}; install anet's package, which makes them, or run \
+                 the node as a user: anet daemon",
+                missing.join(", ")
+            ),
+        ));
+    };
+    Ok(Identities { launcher: run, supervisor, proxy, broker, run: run_user })
+}
+
+/// The group whose members may command a service.
+pub(super) fn commanders() -> Result<u32, Trouble> {
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    // Its lines begin as those of the users do: name, password, number.
+    let line = groups.lines().find_map(|line| line.strip_prefix(COMMANDERS)?.strip_prefix(':'));
+    let number = line.and_then(|rest| rest.split(':').nth(1)?.parse().ok()).filter(|gid| *gid != 0);
+    number.ok_or_else(|| {
+        Trouble::new(
+            Code::NotConfined,
+            format!("there is no group {COMMANDERS}, whose members command a service; install anet's package, which makes it"),
+        )
     })
 }
 
@@ -123,6 +174,9 @@ mod tests {
         assert_eq!(named_user(PASSWD, "anet-proxy"), None);
         assert_eq!(named_user(PASSWD, "root"), None);
         assert_eq!(named_user(PASSWD, "anet"), None);
+        let trouble = service(PASSWD).unwrap_err();
+        assert_eq!(trouble.code, Code::NotConfined);
+        assert!(trouble.sentence.contains("no anet, anet-proxy, anet-broker;"), "{trouble}");
         assert!(owner_of(Path::new("/usr"), PASSWD).unwrap_err().sentence.contains("belongs to root"));
     }
 }

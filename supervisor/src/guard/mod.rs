@@ -12,6 +12,7 @@ mod ground;
 mod host;
 mod identity;
 mod model;
+pub mod node;
 mod open;
 mod paths;
 mod plan;

@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use confine::sys::environment::withdraw;
 use ipc_proto::broker::{BrokerPlan, ModelPolicy};
@@ -68,6 +69,24 @@ pub(super) fn upstream(asked: &AgentRequest, auto_reply: &AutoReply) -> Result<U
         )),
         Some(_) | None => Ok(pinned),
     }
+}
+
+/// Which service a node asks itself, without an agent: the configured one, else the one that its interface is named for.
+pub(super) fn asked_directly(auto_reply: &AutoReply) -> Result<Upstream, Trouble> {
+    if let Some(configured) = configured(auto_reply.agent, auto_reply)? {
+        return Ok(configured);
+    }
+    models::OPENAI
+        .parse()
+        .map_err(|error: ipc_proto::upstream::UpstreamError| Trouble::new(Code::NoApiBase, error.to_string()))
+}
+
+/// Where the stored key of a service is, or would be.
+pub(super) fn key_file(upstream: &Upstream, directories: &Directories) -> Option<PathBuf> {
+    let service = models::known(upstream);
+    let usual = service.map_or_else(|| upstream.host().to_string(), |service| service.credential.to_owned());
+    let name: Name = usual.parse().ok()?;
+    Some(directories.state.join("credentials").join(name.as_str()))
 }
 
 /// What makes two addresses one, however they are written.

@@ -75,7 +75,8 @@ pub(super) fn files(
     if let Some(work) = work {
         refuse_masked("--here or --work", work, &masked)?;
     }
-    let (read_write, mut read_only) = (open("--rw", asked.read_write)?, open(asked.read_only_by, asked.read_only)?);
+    let (read_write, mut read_only) =
+        (open("--rw", asked.read_write)?, open(asked.read_only_by, asked.read_only)?);
     // Within the work directory the agent's program is there already, as the work directory is.
     let is_open = |path: &PathBuf| work.iter().any(|work| path.starts_with(work)) || read_only.contains(path);
     let agents: Vec<PathBuf> = visible.iter().filter(|path| !is_open(path)).cloned().collect();

@@ -114,7 +114,7 @@ pub(super) fn prepare(request: &RunRequest) -> Result<Prepared, Trouble> {
     let key = probe::key(&programs, identities.run.uid, &config_text)?;
     let probed = probe::open(&directories, identities.run.uid, &key)?;
     let record = request.record.as_deref().map(RecordFile::open).transpose()?;
-    let (probe, listeners) = if probed.is_valid { (None, None) } else { probe_job(key, started)? };
+    let (probe, listeners) = if probed.good.is_some() { (None, None) } else { probe_job(key, started)? };
     let job = Job {
         run,
         started,

@@ -78,7 +78,11 @@ pub(super) fn key(programs: &Found, user: u32, config: &str) -> Result<String, T
     let mut hasher = Sha256::new();
     for program in [&programs.bwrap, &programs.init, &programs.launcher] {
         let path = std::path::Path::new(program.to_str().unwrap_or_default());
-        let found = fs::metadata(path).map_err(|error| system(&path.display().to_string(), &error))?;
+        let found = match fs::metadata(path) {
+            // A node that comes up without it has no sandbox to try, until it comes up with it.
+            Err(_) if program == &programs.bwrap => continue,
+            found => found.map_err(|error| system(&path.display().to_string(), &error))?,
+        };
         hasher.update(program.as_bytes_with_nul());
         for number in [found.dev(), found.ino(), found.size(), found.mode().into(), found.uid().into()] {
             hasher.update(number.to_le_bytes());
@@ -100,8 +104,8 @@ pub(super) fn key(programs: &Found, user: u32, config: &str) -> Result<String, T
 #[derive(Debug)]
 pub(super) struct Kept {
     pub(super) file: File,
-    /// Whether it holds a good result that is still one.
-    pub(super) is_valid: bool,
+    /// When the sandbox was found good, where that still holds.
+    pub(super) good: Option<SystemTime>,
 }
 
 /// Opens it, and looks whether it still holds.
@@ -122,9 +126,9 @@ pub(super) fn open(directories: &Directories, user: u32, key: &str) -> Result<Ke
         })?;
     let mut text = String::new();
     let read = (&mut file).take(PROBE_FILE_LIMIT).read_to_string(&mut text);
-    let is_valid = read.is_ok() && probe_remembered(&text, key, SystemTime::now()).is_some();
+    let good = read.ok().and_then(|_| probe_remembered(&text, key, SystemTime::now()));
     file.rewind().map_err(|error| system("the probe's result", &error))?;
-    Ok(Kept { file, is_valid })
+    Ok(Kept { file, good })
 }
 
 /// Memory for the troubles of a check.

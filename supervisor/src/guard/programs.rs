@@ -29,6 +29,13 @@ pub(super) struct Found {
 
 /// Finds all of them: in the package's place, else beside this program.
 pub(super) fn find() -> Result<Found, Trouble> {
+    let found = find_own()?;
+    check_bwrap()?;
+    Ok(found)
+}
+
+/// Finds anet's own. bubblewrap is named, whether it is there or not.
+pub(super) fn find_own() -> Result<Found, Trouble> {
     let directory = directory()?;
     let program = |name: &str| {
         let path = directory.join(name);
@@ -42,15 +49,23 @@ pub(super) fn find() -> Result<Found, Trouble> {
         broker: program("anet-broker")?,
         terminal: program("anet-terminal")?,
         init: program("anet-init")?,
-        bwrap: bwrap()?,
+        bwrap: c_path(Path::new(BWRAP))?,
     })
 }
 
-fn bwrap() -> Result<CString, Trouble> {
-    if !Path::new(BWRAP).is_file() {
-        return Err(Trouble::new(Code::NoBwrap, crate::explain::sentence(Code::NoBwrap)));
+/// The program that starts what runs outside of the sandbox, for a node that needs it.
+pub(super) fn find_outside() -> Result<CString, Trouble> {
+    let path = directory()?.join("anet-outside");
+    check_owner(&path)?;
+    c_path(&path)
+}
+
+/// bubblewrap is there.
+pub(super) fn check_bwrap() -> Result<(), Trouble> {
+    if Path::new(BWRAP).is_file() {
+        return Ok(());
     }
-    c_path(Path::new(BWRAP))
+    Err(Trouble::new(Code::NoBwrap, crate::explain::sentence(Code::NoBwrap)))
 }
 
 fn directory() -> Result<PathBuf, Trouble> {

@@ -1,0 +1,385 @@
+//! From the configuration and the host to what a life of the node is started with.
+
+use std::ffi::{CString, OsString};
+use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use ipc_proto::Code;
+use ipc_proto::broker::BrokerPlan;
+use ipc_proto::outside::Surroundings;
+use rustix::fs::OFlags;
+use sha2::{Digest, Sha256};
+
+use super::super::directories::unusable;
+use super::super::ground::Ground;
+use super::super::identity::{self, Identities};
+use super::super::model::Model;
+use super::super::open::{duplicate, new_run, open_null, operators};
+use super::super::probe::{self, Listeners};
+use super::super::programs::{self, BWRAP, c_path};
+use super::super::{Directories, configuration};
+use super::DaemonRequest;
+use super::choices::Choices;
+use super::past::Past;
+use super::socket::Control;
+use super::turn::{self, Facts};
+use crate::agents;
+use crate::chain::hex;
+use crate::config::{Agent, Config};
+use crate::error::Trouble;
+use crate::evidence;
+use crate::models;
+use crate::node::job::{Mode, NodeJob, Outside, ProbeSetup, Turn, Watched};
+use crate::outside::{DirectAgent, OutsidePlan};
+
+/// Everything that starting takes.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) job: NodeJob,
+    pub(super) ground: Ground,
+    /// Where the supervisor says what people should know.
+    pub(super) log: File,
+    pub(super) control: Control,
+    pub(super) probe_cache: File,
+    /// What the probe tries to reach; open as long as the node lives.
+    pub(super) _listeners: Listeners,
+    pub(super) model: Option<Model>,
+    pub(super) signing: File,
+    /// Its public half, which the supervisor writes.
+    pub(super) public_key: File,
+    pub(super) outside: Option<Started>,
+}
+
+/// The process outside of the sandbox, if there is one.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) program: CString,
+    pub(super) plan: OutsidePlan,
+}
+
+impl Prepared {
+    /// What the broker is started for: to sign, and for the model where there is one.
+    pub(super) fn broker(&self) -> BrokerPlan {
+        let model = self.model.as_ref().map(|model| &model.broker);
+        BrokerPlan {
+            upstream: model.and_then(|broker| broker.upstream.clone()),
+            has_key: model.is_some_and(|broker| broker.has_key),
+            signs: true,
+        }
+    }
+}
+
+/// Prepares one life.
+///
+/// # Errors
+/// What keeps the node from coming up. Whatever only keeps it from running a task is part of its job, and so is a
+/// configuration that became wrong while the node served.
+pub(super) fn prepare(request: &DaemonRequest, past: &Past) -> Result<Prepared, Trouble> {
+    let directories = Directories::of(request.mode)?;
+    // Before they are read: what changes in between is seen as a change.
+    let file = configuration_file(request, &directories);
+    let mut watched = vec![file.clone(), PathBuf::from(BWRAP)];
+    watched.extend(std::env::current_exe().ok());
+    let mut watched: Vec<Watched> = watched.into_iter().map(Watched::look).collect();
+    let (config, text, choices, halted) = choose(request, past, &directories, &file)?;
+    let programs = programs::find_own()?;
+    let own = [&programs.supervisor, &programs.launcher, &programs.proxy, &programs.broker, &programs.init];
+    watched.extend(own.into_iter().map(|path| Watched::look(plain(path))));
+    let identities = identity::of_node(request.mode)?;
+    let group = match request.mode {
+        Mode::User => None,
+        Mode::System => Some(identity::commanders()?),
+    };
+    let places = Places::make(request.mode, &directories, identities)?;
+    let (_, started) = new_run()?;
+
+    // The operator's own, before the key of the model is taken out of it.
+    let environment = own_environment();
+    let facts = Facts {
+        config: &config,
+        limits: &choices.policy.limits,
+        directories: &directories,
+        programs: &programs,
+        identities,
+        root: &places.sandboxed,
+    };
+    let (turn, model) = match halted {
+        Some(trouble) => (Err(trouble), None),
+        None => match turn::turn(&facts) {
+            Ok((turn, model)) => (Ok(turn), model),
+            Err(trouble) => (Err(trouble), None),
+        },
+    };
+    watched.extend(turn::watched(&facts, turn.as_ref().ok()).into_iter().map(Watched::look));
+    let mut warnings = Vec::new();
+    let direct = direct_agent(&config, &choices, &turn, &mut warnings);
+    let outside = outside(&config, &choices, direct, environment)?;
+    if let Some(outside) = &outside {
+        watched.push(Watched::look(plain(&outside.program)));
+    }
+    let mut policy = choices.policy;
+    if let Ok(Turn { model: Some(model), .. }) = &turn {
+        // MOD-3: as for any run with a model.
+        policy.limits.set(ipc_proto::limits::LimitName::OutputTokens, model.policy.output_tokens);
+    }
+    let key = probe::key(&programs, identities.run.uid, &text)?;
+    let kept = probe::open(&directories, identities.run.uid, &key)?;
+    let listeners = Listeners::open()?;
+    let job = NodeJob {
+        mode: request.mode,
+        started,
+        restarts: past.restarts,
+        last_end: past.last_end.clone(),
+        operator: rustix::process::geteuid().as_raw(),
+        group,
+        user: identities.run.uid,
+        evidence: places.evidence,
+        inbox: places.inbox,
+        policy,
+        turn,
+        outside: Outside {
+            direct: outside.as_ref().is_some_and(|outside| outside.plan.direct.is_some()),
+            notify: outside.as_ref().is_some_and(|outside| !outside.plan.notify.is_empty()),
+        },
+        probe: ProbeSetup {
+            plan: listeners.plan(probe::namespaces()?),
+            key,
+            good: kept.good.and_then(|at| {
+                u64::try_from(at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis()).ok()
+            }),
+        },
+        watched,
+        config_sha256: hex(&Sha256::digest(text.as_bytes())),
+        zone: std::env::var("TZ").ok(),
+        warnings,
+    };
+    let null = open_null()?;
+    let chatter =
+        if request.verbose { operators(rustix::stdio::stderr())? } else { File::from(duplicate(&null)?) };
+    let control = Control::open(&directories, request.mode, group)?;
+    Ok(Prepared {
+        job,
+        ground: Ground { programs, identities, null, chatter },
+        log: operators(rustix::stdio::stderr())?,
+        control,
+        probe_cache: kept.file,
+        _listeners: listeners,
+        model,
+        signing: places.signing,
+        public_key: places.public_key,
+        outside,
+    })
+}
+
+/// Which file it is.
+fn configuration_file(request: &DaemonRequest, directories: &Directories) -> PathBuf {
+    let file = request.configuration.clone().unwrap_or_else(|| directories.configuration.join("anet.toml"));
+    std::path::absolute(&file).unwrap_or(file)
+}
+
+type Chosen = (Config, String, Choices, Option<Trouble>);
+
+/// What is configured. On the first start what is wrong ends it; later everything waits until it is mended, and the node says
+/// what it waits for.
+fn choose(
+    request: &DaemonRequest,
+    past: &Past,
+    directories: &Directories,
+    file: &Path,
+) -> Result<Chosen, Trouble> {
+    let wrong = match checked(request, directories, file) {
+        Ok((config, text, choices)) => return Ok((config, text, choices, None)),
+        Err(trouble) if past.is_later => trouble,
+        Err(trouble) => return Err(trouble),
+    };
+    Ok((Config::default(), String::new(), Choices::nothing(directories), Some(wrong)))
+}
+
+/// The configuration, read and checked.
+pub(super) fn checked(
+    request: &DaemonRequest,
+    directories: &Directories,
+    file: &Path,
+) -> Result<(Config, String, Choices), Trouble> {
+    let (config, text) = configuration(directories, request.configuration.as_deref())?;
+    let choices = Choices::of(&config, request.mode, directories).map_err(|trouble| {
+        if trouble.code != Code::BadConfig {
+            return trouble;
+        }
+        Trouble::new(Code::BadConfig, format!("{}: {}", file.display(), trouble.sentence))
+    })?;
+    Ok((config, text, choices))
+}
+
+/// Checks the configuration alone, before anything is made.
+pub(super) fn check(request: &DaemonRequest, directories: &Directories) -> Result<(), Trouble> {
+    checked(request, directories, &configuration_file(request, directories)).map(|_| ())
+}
+
+/// The directories and files of a node.
+struct Places {
+    evidence: PathBuf,
+    inbox: PathBuf,
+    sandboxed: PathBuf,
+    signing: File,
+    public_key: File,
+}
+
+impl Places {
+    fn make(mode: Mode, directories: &Directories, identities: Identities) -> Result<Places, Trouble> {
+        directories.make_state(mode)?;
+        let evidence = directories.make_kept("evidence", identities.supervisor)?;
+        Ok(Places {
+            public_key: public_key(&evidence::key_file(&evidence))?,
+            evidence,
+            inbox: directories.make_kept("inbox", identities.supervisor)?,
+            sandboxed: directories.make_sandboxed(identities.run)?,
+            signing: signing_key(&directories.state.join("evidence-key"))?,
+        })
+    }
+}
+
+/// A file of the state to read and write, made if it is not there. No link is followed.
+fn own_file(path: &Path, mode: u32) -> Result<File, Trouble> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(mode)
+        .custom_flags(i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0))
+        .open(path)
+        .map_err(|error| unusable(path, &error))
+}
+
+/// The file of the key's public half: for everybody who may look into the state.
+fn public_key(path: &Path) -> Result<File, Trouble> {
+    let file = own_file(path, 0o644)?;
+    match file.metadata() {
+        Ok(found) if found.is_file() => Ok(file),
+        Ok(_) => Err(Trouble::new(
+            Code::StateUnusable,
+            format!("{} is no file; remove it, and the next start makes it anew", path.display()),
+        )),
+        Err(error) => Err(unusable(path, &error)),
+    }
+}
+
+/// The file of the signing key, which the broker fills and reads. The guard passes it on unread.
+fn signing_key(path: &Path) -> Result<File, Trouble> {
+    let file = own_file(path, 0o600)?;
+    let found = file.metadata().map_err(|error| unusable(path, &error))?;
+    let private = found.is_file()
+        && found.nlink() == 1
+        && found.uid() == rustix::process::geteuid().as_raw()
+        && found.permissions().mode() & 0o077 == 0;
+    if private {
+        return Ok(file);
+    }
+    Err(Trouble::new(
+        Code::StateUnusable,
+        format!(
+            "{} is not a file that only you can read, and it signs the evidence; see who changed it, then: chmod 600 {}",
+            path.display(),
+            path.display()
+        ),
+    ))
+}
+
+/// The agent for trusted peers, where one runs outside of the sandbox. What is missing is a warning: the sandbox may do.
+fn direct_agent(
+    config: &Config,
+    choices: &Choices,
+    turn: &Result<Turn, Trouble>,
+    warnings: &mut Vec<Trouble>,
+) -> Option<DirectAgent> {
+    if !choices.direct {
+        return None;
+    }
+    let auto_reply = &config.auto_reply;
+    let found = match (auto_reply.agent, turn) {
+        (Agent::Custom, _) => turn::check_command(auto_reply).map(|()| None),
+        (_, Ok(Turn { installed: Some(installed), .. })) => Ok(Some(installed.clone())),
+        (agent, Ok(_) | Err(_)) => {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let home = std::env::var_os("HOME").map(PathBuf::from);
+            let more = &auto_reply.sandbox.read_only;
+            agents::find(agent, &agents::Search { path: &path, home: home.as_deref(), more }).map(Some)
+        }
+    };
+    match found {
+        Ok(installed) => {
+            Some(DirectAgent { agent: auto_reply.agent, installed, command: auto_reply.command.clone() })
+        }
+        Err(trouble) => {
+            // The turn says it already where it is the same.
+            if turn.as_ref().err() != Some(&trouble) {
+                warnings.push(trouble);
+            }
+            None
+        }
+    }
+}
+
+/// What runs outside of the sandbox.
+fn outside(
+    config: &Config,
+    choices: &Choices,
+    direct: Option<DirectAgent>,
+    environment: Vec<CString>,
+) -> Result<Option<Started>, Trouble> {
+    let words = &config.auto_reply.notify;
+    if direct.is_none() && words.is_empty() {
+        return Ok(None);
+    }
+    let word = |word: &String| {
+        CString::new(word.as_str())
+            .map_err(|_| Trouble::new(Code::BadConfig, "auto_reply.notify: a word with a NUL byte"))
+    };
+    // An agent of the operator's finds its key where the operator keeps it; nobody else has need of one.
+    let environment = if direct.is_some() { environment } else { without_keys(environment) };
+    let plan = OutsidePlan {
+        surroundings: Surroundings { root: c_path(&choices.direct_root)?, environment },
+        notify: words.iter().map(word).collect::<Result<_, _>>()?,
+        direct,
+    };
+    Ok(Some(Started { program: programs::find_outside()?, plan }))
+}
+
+/// What the service manager says to the node alone.
+const OF_THE_NODE: [&str; 8] = [
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+];
+
+/// The environment of whoever started the node, for their own programs.
+fn own_environment() -> Vec<CString> {
+    let theirs = std::env::vars_os().filter(|(name, _)| !OF_THE_NODE.iter().any(|own| name == own));
+    theirs.filter_map(|(name, value)| entry(name, value)).collect()
+}
+
+/// As an environment has it.
+pub(super) fn entry(name: OsString, value: OsString) -> Option<CString> {
+    CString::new([name.into_vec(), value.into_vec()].join(&b'=')).ok()
+}
+
+/// Without the variables that the keys of known services are kept in.
+fn without_keys(environment: Vec<CString>) -> Vec<CString> {
+    let is_key = |entry: &CString| {
+        let name = entry.to_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
+        models::SERVICES.iter().any(|service| service.variable.as_bytes() == name)
+    };
+    environment.into_iter().filter(|entry| !is_key(entry)).collect()
+}
+
+fn plain(path: &CString) -> PathBuf {
+    PathBuf::from(OsString::from_vec(path.as_bytes().to_vec()))
+}
