@@ -276,6 +276,12 @@ pub fn is_private(stat: &Stat) -> bool {
     stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & 0o077 == 0
 }
 
+/// Whether it is a file that holds something: no directory, link or FIFO.
+#[must_use]
+pub fn is_file(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+}
+
 /// The two names that every directory has.
 #[must_use]
 pub fn is_dots(name: &CStr) -> bool {

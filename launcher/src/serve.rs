@@ -171,9 +171,9 @@ impl<'a> Launcher<'a> {
         let Some(known) = self.runs.get(&run) else {
             return Err(Fatal::NoSuchRun { run, message: "Launch" });
         };
-        let path = PathBuf::from(OsStr::from_bytes(known.root().to_bytes()));
+        let path = PathBuf::from(OsStr::from_bytes(known.launch_plan().files.root.to_bytes()));
         let taken = self.runs.values().map(Run::needs).sum();
-        let room = self.room.holds(taken, self.cleaning.waiting(), known.plans());
+        let room = self.room.holds(taken, self.cleaning.waiting(), known.launch_plan());
         let root = room.and_then(|()| self.root(&path));
         let Some(known) = self.runs.get_mut(&run) else { return Ok(()) };
         let stale = known.launch(message, root.clone(), stdio, &self.surroundings, self.log)?;

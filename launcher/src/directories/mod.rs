@@ -24,14 +24,13 @@ use std::time::Duration;
 use ipc_proto::launcher::Failure;
 use ipc_proto::{Code, RunId};
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, flock, fstat, mkdirat, open, openat, stat, statat,
-    unlinkat,
+    AtFlags, FlockOperation, Mode, OFlags, Stat, flock, fstat, mkdirat, open, openat, stat, statat, unlinkat,
 };
 use rustix::io::Errno;
 
 use crate::failure::failure;
 use crate::placeholder::{self, Entry};
-use crate::remove::{Reading, Removal, is_private, open_directory};
+use crate::remove::{Reading, Removal, is_file, is_private, open_directory};
 
 /// A run's lock, in its directory.
 const LOCK: &CStr = c"lock";
@@ -274,7 +273,7 @@ impl RunDirectory {
 /// interactions, whatever their names are.
 fn lock_of(directory: &OwnedFd) -> Result<Option<Stat>, Errno> {
     match statat(directory, LOCK, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(found) => Ok(Some(found).filter(|found| FileType::from_raw_mode(found.st_mode).is_file())),
+        Ok(found) => Ok(Some(found).filter(is_file)),
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(error),
     }

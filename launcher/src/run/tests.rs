@@ -1,7 +1,8 @@
 use std::ffi::CString;
 
-use ipc_proto::init::CommandPlan;
-use ipc_proto::launcher::{Endpoints, FilePlan, Programs, WorkDirectory};
+use ipc_proto::Received;
+use ipc_proto::init::{CommandPlan, Purpose};
+use ipc_proto::launcher::{Endpoints, Exceeded, FilePlan, Programs, WorkDirectory};
 
 use super::*;
 

@@ -20,36 +20,34 @@
 //!
 //! What is below is found by a bounded survey. No directory is left out of it, whatever its name, since any may have a
 //! repository in it; a run could also give that name to a directory. But those that are known for their size are looked
-//! into last ([`LATE`]), so that a bound which is reached cuts them off and not the operator's own work.
+//! into last (`survey::LATE`), so that a bound which is reached cuts them off and not the operator's own work.
 
-use std::collections::VecDeque;
-use std::ffi::{OsStr, OsString};
+mod names;
+mod survey;
+
+use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 
 use super::git_config::{self, Bases};
 use super::resolve;
-use super::rules::{Access, Node, Opened, Seen, View};
+use super::rules::{Node, Seen, View};
+use names::{FILES, NAMES, Name, When};
+use survey::{DEPTH, MAX_REPOSITORIES};
 
-/// When a name is protected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum When {
-    /// Always.
-    Always,
-    /// If the directory that it is in exists: elsewhere nobody reads it.
-    Parent,
-    /// If it exists.
-    Present,
-    /// In a home always, elsewhere if the directory that it is in exists.
-    HomeOrParent,
-    /// In a home always, elsewhere if it exists.
-    HomeOrPresent,
-}
+pub use names::table;
+pub use survey::{Survey, survey};
+
+/// The longest file of git's that is looked into, in bytes.
+const MAX_TEXT: u64 = 64 * 1024;
+/// How much of the list of users is looked at, in bytes.
+const MAX_USERS: u64 = 4 * 1024 * 1024;
+/// How many repositories lead from one to another (a worktree to its repository, that to its submodules).
+const MAX_CHAIN: usize = 4;
 
 /// What a directory is to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,244 +58,6 @@ enum Role {
     Tracked,
     /// A home.
     Home,
-}
-
-/// A name.
-struct Name {
-    path: &'static str,
-    /// When, at the top of a writable directory.
-    when: When,
-    reason: &'static str,
-    /// It means something in any directory, since the programs that obey it look for it where they are started.
-    anywhere: bool,
-}
-
-const fn name(path: &'static str, when: When, reason: &'static str) -> Name {
-    Name { path, when, reason, anywhere: false }
-}
-
-const fn anywhere(path: &'static str, when: When, reason: &'static str) -> Name {
-    Name { path, when, reason, anywhere: true }
-}
-
-impl Name {
-    /// The name below the top of a writable directory: there a program's directory is protected as a whole, since what is
-    /// missing in it gets no placeholder.
-    fn below(&self) -> &Path {
-        let path = Path::new(self.path);
-        match path.iter().next() {
-            Some(first) if self.anywhere => Path::new(first),
-            Some(_) | None => path,
-        }
-    }
-
-    fn when_below(&self) -> When {
-        // As with git's hooks: a repository that is there is completed to one that cannot be turned against its owner.
-        match VERSION_CONTROL.iter().any(|directory| self.below().starts_with(directory)) {
-            true => When::Parent,
-            false => When::Present,
-        }
-    }
-}
-
-/// Whoever finds one of these in a directory takes it for a repository.
-const VERSION_CONTROL: &[&str] = &[".git", ".hg", ".jj"];
-
-const SHELL: &str = "a shell runs it when it starts or ends";
-const AGENT: &str = "an agent takes commands, permissions or servers to start from it";
-const EDITOR: &str = "an editor runs tasks and programs that it names";
-const LOGIN: &str = "programs are started from it at the next login";
-
-/// The table. (Version control has more to it: see [`Found::repository`].)
-const NAMES: &[Name] = &[
-    name(".bashrc", When::Always, SHELL),
-    name(".bash_profile", When::Always, SHELL),
-    name(".bash_login", When::Always, SHELL),
-    name(".bash_logout", When::Always, SHELL),
-    name(".bash_aliases", When::Always, SHELL),
-    name(".profile", When::Always, SHELL),
-    name(".zshrc", When::Always, SHELL),
-    name(".zprofile", When::Always, SHELL),
-    name(".zshenv", When::Always, SHELL),
-    name(".zlogin", When::Always, SHELL),
-    name(".zlogout", When::Always, SHELL),
-    name(".kshrc", When::Always, SHELL),
-    name(".cshrc", When::Always, SHELL),
-    name(".tcshrc", When::Always, SHELL),
-    name(".login", When::Always, SHELL),
-    name(".config/fish", When::Always, SHELL),
-    name(".envrc", When::Present, SHELL),
-    name(".xprofile", When::HomeOrPresent, LOGIN),
-    name(".xsessionrc", When::HomeOrPresent, LOGIN),
-    name(".pam_environment", When::HomeOrPresent, LOGIN),
-    name(".ssh", When::HomeOrPresent, "it says who may log in, and which programs ssh starts"),
-    name(".config/autostart", When::HomeOrParent, LOGIN),
-    name(".config/environment.d", When::HomeOrParent, LOGIN),
-    name(".config/systemd/user", When::HomeOrParent, LOGIN),
-    name(".local/share/systemd/user", When::HomeOrParent, LOGIN),
-    name(".gitconfig", When::Always, "git runs programs that it names: aliases, pagers, monitors"),
-    name(".config/git", When::HomeOrParent, "git runs programs that it names: aliases, pagers, monitors"),
-    name(".hgrc", When::HomeOrPresent, "Mercurial runs hooks and extensions that it names"),
-    name(".hg/hgrc", When::Always, "Mercurial runs hooks and extensions that it names"),
-    name(".jj/repo/config.toml", When::Parent, "Jujutsu runs programs that it names"),
-    name(".husky", When::Present, "git's hooks, where the project uses husky"),
-    anywhere(".claude/settings.json", When::Always, AGENT),
-    anywhere(".claude/settings.local.json", When::Always, AGENT),
-    anywhere(".claude/commands", When::Always, AGENT),
-    anywhere(".claude/agents", When::Always, AGENT),
-    anywhere(".claude/hooks", When::Always, AGENT),
-    anywhere(".claude/skills", When::Always, AGENT),
-    anywhere(".claude.json", When::Present, AGENT),
-    anywhere(".mcp.json", When::Always, AGENT),
-    anywhere(".codex", When::Always, AGENT),
-    anywhere(".cursor", When::Always, AGENT),
-    anywhere(".gemini", When::Always, AGENT),
-    anywhere(".opencode", When::Always, AGENT),
-    anywhere("opencode.json", When::Present, AGENT),
-    anywhere("opencode.jsonc", When::Present, AGENT),
-    name(".config/opencode", When::HomeOrParent, AGENT),
-    anywhere(".hermes", When::Present, AGENT),
-    anywhere(".openclaw", When::Present, AGENT),
-    anywhere(".vscode", When::Always, EDITOR),
-    anywhere(".idea", When::Always, EDITOR),
-    anywhere(".zed", When::Present, EDITOR),
-    anywhere(".devcontainer", When::Present, EDITOR),
-];
-
-/// Those of them that programs read as files. A placeholder that is a directory makes git fail in the home that it is in.
-const FILES: &[&str] = &[
-    ".bashrc",
-    ".bash_profile",
-    ".bash_login",
-    ".bash_logout",
-    ".bash_aliases",
-    ".profile",
-    ".zshrc",
-    ".zprofile",
-    ".zshenv",
-    ".zlogin",
-    ".zlogout",
-    ".kshrc",
-    ".cshrc",
-    ".tcshrc",
-    ".login",
-    ".xprofile",
-    ".xsessionrc",
-    ".pam_environment",
-    ".gitconfig",
-    ".hgrc",
-    ".claude/settings.json",
-    ".claude/settings.local.json",
-    ".mcp.json",
-];
-
-/// The names, and why each is protected, for the documentation.
-pub fn table() -> impl Iterator<Item = (&'static str, &'static str)> {
-    NAMES.iter().map(|name| (name.path, name.reason))
-}
-
-/// How deep below a named directory repositories, settings and sockets are looked for.
-const DEPTH: usize = 6;
-/// How many names are looked at for that in each named directory. What lies beyond is not found; the log says so.
-const MAX_ENTRIES: usize = 50_000;
-/// How many repositories are protected in each named directory: each takes bwrap several mounts.
-const MAX_REPOSITORIES: usize = 64;
-/// How many other directories with settings in them are protected in each named directory: each takes bwrap some mounts.
-const MAX_SETTINGS: usize = 128;
-/// Directories that tend to have very many names in them, and whether settings are looked for there: nobody starts a program
-/// in git's own files or in an installed package, and a package that cannot be removed any more is an update that fails.
-const LATE: &[(&str, bool)] = &[
-    (".git", false),
-    (".hg", false),
-    (".jj", false),
-    (".venv", false),
-    ("node_modules", false),
-    ("target", true),
-];
-/// The longest file of git's that is looked into, in bytes.
-const MAX_TEXT: u64 = 64 * 1024;
-/// How much of the list of users is looked at, in bytes.
-const MAX_USERS: u64 = 4 * 1024 * 1024;
-/// How many repositories lead from one to another (a worktree to its repository, that to its submodules).
-const MAX_CHAIN: usize = 4;
-
-/// What was found below a named directory before the run.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Survey {
-    /// Directories with a repository in them, the named one aside.
-    pub repositories: Vec<PathBuf>,
-    /// Other directories with settings of agents or editors in them.
-    pub settings: Vec<PathBuf>,
-    /// Sockets: whoever listens on one is reachable through it, so they are closed.
-    pub sockets: Vec<PathBuf>,
-    /// A bound was reached.
-    pub cut: bool,
-}
-
-/// A directory to be looked into.
-struct Place {
-    path: PathBuf,
-    depth: usize,
-    /// Whether settings mean something there.
-    settings: bool,
-    /// It is heavy, or in such a one.
-    late: bool,
-}
-
-/// Looks below `root`, breadth first, so that a bound cuts the deepest off.
-#[must_use]
-pub fn survey(root: &Opened) -> Survey {
-    survey_within(root, MAX_ENTRIES)
-}
-
-fn survey_within(root: &Opened, mut left: usize) -> Survey {
-    let mut survey = Survey::default();
-    let mut soon =
-        VecDeque::from([Place { path: root.source.clone(), depth: 0, settings: true, late: false }]);
-    let mut late = VecDeque::new();
-    while let Some(place) = soon.pop_front().or_else(|| late.pop_front()) {
-        let below = place.depth > 0 && root.access == Access::ReadWrite;
-        let (mut repository, mut settings) = (false, false);
-        // What cannot be read by us cannot be read by the run either, which has the same user.
-        for entry in fs::read_dir(&place.path).into_iter().flatten().flatten() {
-            if left == 0 {
-                survey.cut = true;
-                break;
-            }
-            left -= 1;
-            let Ok(kind) = entry.file_type() else { continue };
-            let name = entry.file_name();
-            repository |= below && VERSION_CONTROL.iter().any(|known| name == *known);
-            settings |= below && place.settings && is_setting(&name);
-            if kind.is_socket() {
-                survey.sockets.push(entry.path());
-            } else if kind.is_dir() && place.depth < DEPTH {
-                let heavy = LATE.iter().find(|(known, _)| name == *known);
-                let settings = place.settings && heavy.is_none_or(|(_, settings)| *settings);
-                let next_late = place.late || heavy.is_some();
-                let next = Place { path: entry.path(), depth: place.depth + 1, settings, late: next_late };
-                if next_late { &mut late } else { &mut soon }.push_back(next);
-            }
-        }
-        match (repository, settings) {
-            (true, _) => survey.repositories.push(place.path),
-            (false, true) => survey.settings.push(place.path),
-            (false, false) => {}
-        }
-        if survey.cut {
-            break;
-        }
-    }
-    for (found, most) in [(&mut survey.repositories, MAX_REPOSITORIES), (&mut survey.settings, MAX_SETTINGS)]
-    {
-        survey.cut |= found.len() > most;
-        found.truncate(most);
-    }
-    survey
-}
-
-fn is_setting(name: &OsStr) -> bool {
-    NAMES.iter().any(|known| known.anywhere && known.below() == name)
 }
 
 /// What has to be done so that the names stay as they are.
@@ -570,5 +330,4 @@ fn home_of(users: &[u8], uid: u32) -> Option<PathBuf> {
 }
 
 #[cfg(test)]
-#[path = "protected_tests.rs"]
 mod tests;

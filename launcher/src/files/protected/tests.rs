@@ -1,7 +1,8 @@
 use std::os::unix::fs::symlink;
 
+use super::survey::survey_within;
 use super::*;
-use crate::files::rules::Origin;
+use crate::files::rules::{Access, Opened, Origin};
 
 struct Place {
     _keep: tempfile::TempDir,
