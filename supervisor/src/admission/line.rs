@@ -9,6 +9,9 @@ use super::{Decision, Situation, Why};
 use crate::inbox::{Queued, Turn};
 use crate::node::job::Policy;
 
+/// The most refusals of one look: each is written down, and meanwhile the node does nothing else.
+pub const REFUSALS_AT_ONCE: usize = 250;
+
 /// A peer that has waiting tasks.
 struct Peer<'a> {
     aid: &'a Aid,
@@ -33,8 +36,10 @@ impl<'a> Peer<'a> {
     }
 }
 
-/// What is done with the tasks that wait, which come oldest first: every start, then every refusal, oldest first, each task at most once. If
-/// the sandbox has to be tried for one, that one is there with [`Why::SandboxUnknown`]. Any other one stays as it is.
+/// What is done with the tasks that wait, which come oldest first: every start, then the refusals, each task at most once. If the
+/// sandbox has to be tried for one, that one is there with [`Why::SandboxUnknown`]. Any other one stays as it is.
+///
+/// There are at most [`REFUSALS_AT_ONCE`], the oldest; the next look finds the others.
 ///
 /// Peers take turns ([`Turn`]), and a peer's own tasks go in their order: one with a thousand of them holds up nobody. What one
 /// start takes - a place, a run of the day - the next no longer has.
@@ -45,7 +50,8 @@ pub fn next(policy: &Policy, situation: &Situation<'_>, waiting: &[Queued]) -> V
     let mut last = newest.unwrap_or_default();
     let mut starts: Vec<(Aid, bool)> = Vec::new();
     let mut decisions: Vec<(Queued, Decision)> = Vec::new();
-    let mut refusals = Vec::new();
+    let mut refusals: Vec<(&Queued, usize)> = Vec::new();
+    let mut told: Vec<Decision> = Vec::new();
     loop {
         let mut first: Option<(Turn, usize, Decision)> = None;
         let mut untried: Option<(Turn, &Queued)> = None;
@@ -61,7 +67,8 @@ pub fn next(policy: &Policy, situation: &Situation<'_>, waiting: &[Queued]) -> V
                 }
                 // No later start makes it otherwise, and it holds for all of the peer's.
                 Decision::Refuse { .. } => {
-                    refusals.extend(peer.take_all().map(|task| (task.clone(), decision.clone())));
+                    refusals.extend(peer.take_all().map(|task| (task, told.len())));
+                    told.push(decision);
                 }
                 Decision::Wait(Why::SandboxUnknown) => {
                     if untried.is_none_or(|(before, _)| place < before) {
@@ -73,8 +80,9 @@ pub fn next(policy: &Policy, situation: &Situation<'_>, waiting: &[Queued]) -> V
         }
         let chosen = first.and_then(|(_, index, decision)| Some((peers.get_mut(index)?, decision)));
         let Some((peer, decision)) = chosen else {
-            refusals.sort_unstable_by_key(|(task, _): &(Queued, Decision)| task.number);
-            decisions.extend(refusals);
+            refusals.sort_unstable_by_key(|(task, _)| task.number);
+            let first = refusals.into_iter().take(REFUSALS_AT_ONCE);
+            decisions.extend(first.filter_map(|(task, of)| Some((task.clone(), told.get(of)?.clone()))));
             decisions.extend(untried.map(|(_, task)| (task.clone(), Decision::Wait(Why::SandboxUnknown))));
             return decisions;
         };

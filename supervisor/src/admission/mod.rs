@@ -16,6 +16,6 @@ mod tests;
 pub use counts::{Counts, MAX_PEERS, OfDay};
 pub use date::{Date, DateError};
 pub use decide::{Decision, PLACES, Sandbox, Situation, TRUSTED_AT_ONCE, Why, decide};
-pub use line::next;
+pub use line::{REFUSALS_AT_ONCE, next};
 pub use refusals::{agent_failed, runs_used_up, sandbox_unavailable};
 pub use zone::{Day, Zone};

@@ -17,6 +17,8 @@ use super::schema::APPLICATION_ID;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The shortest database, bytes; a shorter one that is about to be made has a journal.
 const SHORTEST: u64 = 512;
+/// The most interactions that are looked through when it is opened.
+const CHECKED: i64 = 20_000;
 /// Pages that are held in memory, KiB.
 const CACHE_KIB: i64 = 1024;
 
@@ -40,6 +42,7 @@ pub(super) fn open(dir: &Path, steps: &[&str], most: u64) -> Result<Connection, 
         Found::Inbox(found) => {
             let has = steps.get(..usize::try_from(found).unwrap_or(0)).unwrap_or_default();
             compare(&connection, has)?;
+            check(&connection)?;
             bring_up(&mut connection, found, steps)?;
         }
         Found::Other(words) => return Err(InboxError::Damaged(words)),
@@ -150,6 +153,18 @@ fn compare(connection: &Connection, steps: &[&str]) -> Result<(), InboxError> {
     } else {
         Err(InboxError::Damaged("its tables are not those of its version".to_owned()))
     }
+}
+
+/// Looks through the list of interactions, where that is quick: 100,000 of them take some 100 ms, and a node has to be back soon.
+/// Texts are checked when they are read.
+fn check(connection: &Connection) -> Result<(), InboxError> {
+    let span = "SELECT (SELECT max(number) FROM interaction) - (SELECT min(number) FROM interaction)";
+    let span: Option<i64> = connection.query_row(span, [], |row| row.get(0))?;
+    if span.is_some_and(|span| span > CHECKED) {
+        return Ok(());
+    }
+    let word: String = connection.query_row("PRAGMA quick_check(interaction)", [], |row| row.get(0))?;
+    if word == "ok" { Ok(()) } else { Err(InboxError::Damaged(crate::error::one_line(&word))) }
 }
 
 fn tables(connection: &Connection) -> Result<Vec<(String, String, Option<String>)>, rusqlite::Error> {

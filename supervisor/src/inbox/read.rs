@@ -3,6 +3,7 @@
 use ipc_proto::InteractionId;
 use ipc_proto::control::{MAX_ROWS, Outcome, Refusal, Row, RunStory, State, Story};
 use rusqlite::OptionalExtension;
+use sha2::{Digest, Sha256};
 
 use super::waiting::{aid, interaction_id};
 use super::{Inbox, InboxError, Known, Queued};
@@ -61,17 +62,22 @@ impl Inbox {
         Ok(waiting)
     }
 
-    /// A task's text.
+    /// A task's text, as it was submitted.
     ///
     /// # Errors
-    /// [`InboxError::Unknown`]; what the disk says.
+    /// [`InboxError::Unknown`]; [`InboxError::Damaged`] when it is no longer what it was; what the disk says.
     pub fn task(&self, interaction: &InteractionId) -> Result<Vec<u8>, InboxError> {
-        let text = self
+        let found: Option<(Vec<u8>, [u8; 32])> = self
             .connection
-            .prepare("SELECT text FROM task JOIN interaction USING (number) WHERE id = ?")?
-            .query_row([interaction.as_str()], |row| row.get(0))
+            .prepare("SELECT text, task_sha256 FROM task JOIN interaction USING (number) WHERE id = ?")?
+            .query_row([interaction.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
-        text.ok_or_else(|| InboxError::Unknown(interaction.clone()))
+        let (text, sha256) = found.ok_or_else(|| InboxError::Unknown(interaction.clone()))?;
+        // SQLite has no checksums of its own: an agent gets what was sent, or nothing.
+        if <[u8; 32]>::from(Sha256::digest(&text)) != sha256 {
+            return Err(InboxError::Damaged(format!("the text of {interaction} is not what was submitted")));
+        }
+        Ok(text)
     }
 
     /// Interactions, newest first: those before the one with this number, at most so many and at most [`MAX_ROWS`].

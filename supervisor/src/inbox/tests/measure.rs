@@ -48,7 +48,8 @@ fn what_an_open_costs() {
                                VALUES (?, ?, 'answered', 1, 2, ?, ?)";
                     let peer = format!("peer{}", number % 100);
                     transaction.execute(row, (format!("interaction{number}"), peer, length, sha256))?;
-                    transaction.execute("INSERT INTO task VALUES (last_insert_rowid(), ?)", [&text])?;
+                    transaction
+                        .execute("INSERT INTO task VALUES (last_insert_rowid(), ?)", [text.as_bytes()])?;
                     transaction.execute("INSERT INTO answer VALUES (last_insert_rowid(), ?)", [&text])?;
                     let run = "INSERT INTO run (id, interaction, way, started, ended, record)
                                VALUES (?, last_insert_rowid(), 'sandbox', 1, 2, ?)";

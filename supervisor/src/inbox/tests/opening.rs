@@ -57,6 +57,34 @@ fn the_files_are_private() {
     assert_eq!(Inbox::open(dir.path()).unwrap().task(&id("a")).unwrap(), b"text");
 }
 
+/// ACC-1: what a call returns for is on disk: each commit is synchronised, and no part of the file is a map in memory.
+#[test]
+fn the_settings_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..2 {
+        let inbox = Inbox::open(dir.path()).unwrap();
+        for (setting, value) in [
+            ("journal_mode", "wal"),
+            ("synchronous", "2"),
+            ("locking_mode", "exclusive"),
+            ("temp_store", "2"),
+            ("mmap_size", "0"),
+            ("secure_delete", "1"),
+            ("foreign_keys", "1"),
+            ("auto_vacuum", "2"),
+            ("trusted_schema", "0"),
+        ] {
+            let found = inbox.connection.pragma_query_value(None, setting, |row| match row.get(0)? {
+                rusqlite::types::Value::Integer(number) => Ok(number.to_string()),
+                rusqlite::types::Value::Text(text) => Ok(text),
+                other => panic!("{setting}: {other:?}"),
+            });
+            let found = found.unwrap();
+            assert_eq!(found, value, "{setting}");
+        }
+    }
+}
+
 /// PRV-6: a second node is refused and told so; the first one does not notice. Also from another process.
 #[test]
 fn a_second_opener_is_refused() {
@@ -118,6 +146,36 @@ fn what_is_no_inbox_is_left_alone() {
     }
     std::fs::write(&file, good).unwrap();
     Inbox::open(dir.path()).unwrap();
+}
+
+/// EVI-3: any page that is not what it was: the database is refused and left as it is, or says so when it comes to that page;
+/// no other text is ever taken for a task's.
+#[test]
+fn a_broken_page_is_noticed() {
+    let dir = filled();
+    let file = dir.path().join("inbox.db");
+    let good = std::fs::read(&file).unwrap();
+    let (mut refused, mut read) = (0, 0);
+    for page in 0..good.len() / 4096 {
+        for fill in [0u8, 0x41, 0xff] {
+            let mut bad = good.clone();
+            bad[page * 4096 + 100..(page + 1) * 4096].fill(fill);
+            std::fs::write(&file, &bad).unwrap();
+            let Ok(inbox) = Inbox::open(dir.path()) else {
+                assert_refused(dir.path(), "a broken page");
+                refused += 1;
+                continue;
+            };
+            for number in 0..40 {
+                match inbox.task(&id(&format!("i{number}"))) {
+                    Ok(text) => assert_eq!(text, "text ".repeat(400).as_bytes(), "page {page}"),
+                    Err(InboxError::Damaged(_) | InboxError::Unknown(_)) => read += 1,
+                    Err(error) => panic!("page {page}: {error:?}"),
+                }
+            }
+        }
+    }
+    assert!(refused >= 9 && read > 20, "{refused} {read}");
 }
 
 /// PRV-6: a table, index or trigger too many or too few is no inbox.
