@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
@@ -10,9 +11,9 @@ use std::process::ExitCode;
 use confine::manifest::Role;
 use confine::sys::inherited;
 use ipc_proto::{Channel, ChannelError, bulk, descriptors};
-use rustix::fs::{CWD, Mode, OFlags, openat};
-use rustix::io::Errno;
-use supervisor::outside::{self, MINDER, MinderPlan, OutsidePlan, STDIO, minder};
+use rustix::fs::{CWD, Mode, OFlags, fstat, openat};
+use rustix::io::{Errno, pread};
+use supervisor::outside::{self, KEYS, MINDER, MinderPlan, OutsidePlan, STDIO, minder};
 
 #[derive(Debug, thiserror::Error)]
 enum Error {
@@ -26,11 +27,16 @@ enum Error {
     Plan(#[from] bulk::BulkError),
     #[error(transparent)]
     Channel(#[from] ChannelError),
+    #[error("a variable that was withheld cannot be read ({0})")]
+    Key(Errno),
     #[error(transparent)]
     Outside(#[from] outside::Error),
     #[error(transparent)]
     Minder(#[from] minder::Error),
 }
+
+/// The longest value of a variable, in bytes (`MAX_ARG_STRLEN`).
+const LONGEST: usize = 32 * 4096;
 
 fn main() -> ExitCode {
     let mut log = inherited::take(descriptors::LOG).map(File::from).ok();
@@ -53,13 +59,29 @@ fn take(number: RawFd) -> Result<OwnedFd, Error> {
 
 fn serve(log: &Option<File>) -> Result<(), Error> {
     let channel = Channel::from_fd(take(descriptors::CHANNEL)?)?;
-    let plan: OutsidePlan = bulk::open(take(descriptors::PLAN)?.as_fd())?;
+    let mut plan: OutsidePlan = bulk::open(take(descriptors::PLAN)?.as_fd())?;
+    let keys: Vec<OwnedFd> = (KEYS..).take(plan.keys.len()).map(take).collect::<Result<_, _>>()?;
     let program = openat(CWD, "/proc/self/exe", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(Error::Program)?;
     confine::enter(Role::Outside, &confine::Paths::default())?;
+    // From here on nobody of the same user can look inside.
+    for (name, key) in plan.keys.iter().zip(keys) {
+        plan.surroundings.environment.extend(variable(name, &key).map_err(Error::Key)?);
+    }
     // A second descriptor of the same pipe.
     let log = log.as_ref().and_then(|log| log.try_clone().ok());
     Ok(outside::serve(channel, plan, program, log)?)
+}
+
+/// `NAME=value`, the value read without a change to where others read it; none: it cannot be a variable's.
+fn variable(name: &CString, value: &OwnedFd) -> Result<Option<CString>, Errno> {
+    let length = usize::try_from(fstat(value)?.st_size).unwrap_or(0).min(LONGEST);
+    let mut entry = [name.as_bytes(), b"="].concat();
+    let start = entry.len();
+    entry.resize(start + length, 0);
+    let read = pread(value, entry.get_mut(start..).unwrap_or_default(), 0)?;
+    entry.truncate(start + read);
+    Ok(CString::new(entry).ok())
 }
 
 fn mind(log: &mut Option<File>) -> Result<(), Error> {

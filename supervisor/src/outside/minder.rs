@@ -149,11 +149,11 @@ impl Minder {
                 let round = signal_descendants(Signal::KILL, &|_| false);
                 let stuck = round.reached == 0 && since.elapsed() >= PATIENCE;
                 if let (true, Some(log)) = (stuck, log) {
-                    let count = round.refused;
-                    let _ = writeln!(
-                        log,
-                        "anet-outside: {count} processes that a program started are another user's, and could not be ended"
-                    );
+                    let what = match round.refused {
+                        1 => "a process that a program started is another user's".to_owned(),
+                        count => format!("{count} processes that a program started are another user's"),
+                    };
+                    let _ = writeln!(log, "anet-outside: {what}, and could not be ended");
                 }
                 stuck
             }

@@ -20,6 +20,7 @@ mod starting;
 mod tree;
 
 use std::ffi::CString;
+use std::os::fd::RawFd;
 
 use ipc_proto::outside::Surroundings;
 use serde::{Deserialize, Serialize};
@@ -30,11 +31,17 @@ use crate::config::Agent;
 pub use order::{MINDER, MinderPlan, STDIO};
 pub use serve::{Error, serve};
 
+/// Where the values of [`OutsidePlan::keys`] are: the first, and so on.
+pub const KEYS: RawFd = 20;
+
 /// What the process is started with, in sealed memory (`descriptors::PLAN`).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OutsidePlan {
     /// Where agents work, and the environment of all programs.
     pub surroundings: Surroundings,
+    /// Variables of that environment whose values are not in this plan: the operator's keys, each in memory of its own, from
+    /// [`KEYS`] on in this order.
+    pub keys: Vec<CString>,
     /// The `notify` command's words; none: there is no such command.
     pub notify: Vec<CString>,
     /// The agent for trusted peers; none: no task runs outside of the sandbox.

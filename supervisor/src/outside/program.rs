@@ -33,8 +33,9 @@ pub(super) fn start(plan: &MinderPlan, stdio: &[OwnedFd; 3]) -> Result<Child, St
     let shown = one_line(&name.map(|name| name.to_string_lossy()).unwrap_or_default());
     let mut forbidden = None;
     for path in candidates(name.map(CString::as_c_str), plan) {
-        // Looked at before a process is made for it; whether it can be executed, exec alone says.
-        if matches!(access(path.as_c_str(), Access::EXISTS), Err(Errno::NOENT | Errno::NOTDIR)) {
+        // Looked at before a process is made for it, and one in a directory that is closed to us is none, as to a shell; whether
+        // it can be executed, exec alone says.
+        if access(path.as_c_str(), Access::EXISTS).is_err() {
             continue;
         }
         let spawned = match run(&path, plan.argv.clone(), plan, stdio) {
