@@ -340,16 +340,29 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// The records of the evidence, first to last.
+    /// The records of the evidence, first to last, out of its files. A line that is being written is none yet.
     ///
     /// # Panics
-    /// When it cannot be read.
+    /// When a line is no record.
     #[track_caller]
     pub fn evidence(&self) -> Vec<Value> {
-        let outcome = self.anet(["evidence", "show", "--json"]).output().expect_code(0);
-        let text = outcome.out();
-        let lines = text.lines().filter(|line| !line.is_empty());
-        lines.map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {outcome}"))).collect()
+        let read = || -> Vec<(PathBuf, String)> {
+            let read = |path: PathBuf| fs::read_to_string(&path).map(|text| (path, text)).ok();
+            self.segments().into_iter().filter_map(read).collect()
+        };
+        let segments = match self.net {
+            Some(net) => net.inside(read),
+            None => read(),
+        };
+        let whole = |text: &str| text.rfind('\n').map_or(0, |end| end + 1);
+        let mut records = Vec::new();
+        for (path, text) in &segments {
+            for line in text.get(..whole(text)).unwrap_or_default().lines() {
+                let record = serde_json::from_str(line);
+                records.push(record.unwrap_or_else(|e| panic!("{}: {e}: {line}", path.display())));
+            }
+        }
+        records
     }
 
     /// `anet evidence verify`.

@@ -136,8 +136,8 @@ fn status_can_be_watched() {
     let mark = marker();
     let held = node.submit("p-watched", &format!("sleep {mark}; echo x"));
     terminal.wait_for("p-watched");
-    terminal.resize(10, 40);
-    terminal.wait_for("supervisor");
+    terminal.resize(10, 60);
+    terminal.wait_for("taller");
     terminal.type_in("\x03");
     let status = terminal.wait();
     assert!(
@@ -283,7 +283,7 @@ fn a_large_task_is_whole_and_a_too_large_one_refused() {
 fn an_agent_without_an_answer_is_a_refusal() {
     let person = Person::new(Who::User);
     let node = Node::serving(&person, None, &shell_agent("", ""));
-    let scripts = ["true", "echo half; exit 3", "kill -KILL $$", "exec /no/such/program"];
+    let scripts = ["true", "echo half >&2; exit 3", "echo half; kill -KILL $$", "exec /no/such/program"];
     for (peer, script) in scripts.iter().enumerate() {
         let outcome = node.ask(&format!("p{peer}"), script).expect_code(75);
         assert_eq!(code_of(&outcome), "agent_failed", "{script}: {outcome}");

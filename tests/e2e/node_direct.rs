@@ -76,7 +76,7 @@ fn an_untrusted_task_never_runs_outside() {
 fn a_direct_run_leaves_nothing() {
     for who in Who::all() {
         let person = Person::new(*who);
-        let mut node = Node::serving(&person, None, &direct("api_timeout_seconds = 3"));
+        let mut node = Node::serving(&person, None, &direct(""));
         let mark = marker();
         let flees = format!(
             "(setsid sh -c \"trap '' TERM HUP INT; exec sleep {mark}\" >/dev/null 2>&1 &); sleep 0.1; echo fled"
@@ -84,10 +84,12 @@ fn a_direct_run_leaves_nothing() {
         node.ask("friend", &flees).expect_out("fled");
         let gone = processes::wait_gone(Duration::from_secs(5), || processes::with_argument(&mark));
         assert_eq!(gone, [], "no process of it is left when it has ended");
+        node.configure(&direct("api_timeout_seconds = 1"));
         let outcome =
             node.ask("friend", &format!("trap '' TERM; sleep {mark}; sleep {mark}")).expect_code(75);
         assert_eq!(code_of(&outcome), "agent_failed", "{outcome}");
         assert_eq!(processes::wait_gone(Duration::from_secs(5), || processes::with_argument(&mark)), []);
+        node.configure(&direct(""));
         let running = node.submit("friend", &format!("trap '' TERM HUP; setsid sleep {mark} & sleep {mark}"));
         node.wait_state(&running, "running");
         processes::wait_for(PATIENCE, || processes::with_argument(&format!("sleep {mark}")));

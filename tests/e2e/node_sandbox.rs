@@ -267,7 +267,7 @@ fn a_run_sees_nothing_of_the_node() {
     );
     // By number too: a path is one of many ways.
     script += &format!(
-        "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; done | grep -c 'sleep {}' \n\
+        "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline 2>/dev/null; done | grep -c '[s]leep {}' \n\
          find / -xdev -name 'secret-{mark}' 2>/dev/null\n\
          cat /proc/net/unix | grep -c anet\n",
         mark
