@@ -106,3 +106,93 @@ fn page(rows: &[Row], screen: Screen, now: SystemTime) -> Page {
     page.table(&table);
     page
 }
+
+#[cfg(test)]
+mod tests {
+    use ipc_proto::control::FromNode;
+    use supervisor::chain::at_unix_ms;
+    use unicode_width::UnicodeWidthStr;
+
+    use super::*;
+    use crate::node::fake::{Fake, row};
+
+    /// A node with 2500 tasks of two peers, newest first.
+    fn node() -> Fake {
+        Fake::once(|caller| {
+            caller.greet();
+            while let Some((message, _)) = caller.hear() {
+                let ToNode::Inbox { before, most } = message else { panic!("{message:?}") };
+                let newest = before.unwrap_or(2501);
+                let rows: Vec<Row> = (1..newest)
+                    .rev()
+                    .take(usize::from(most))
+                    .map(|number| {
+                        let state = if number % 5 == 0 { State::Refused } else { State::Answered };
+                        row(number, if number % 2 == 0 { "even" } else { "odd" }, state)
+                    })
+                    .collect();
+                caller.give(&FromNode::Document, &rows);
+            }
+        })
+    }
+
+    fn numbers(filter: &Filter) -> (Vec<u64>, bool) {
+        let node = node();
+        let mut client = Client::connect(node.places()).unwrap();
+        let (rows, more) = collect(&mut client, filter).unwrap();
+        drop(client);
+        node.join();
+        (rows.into_iter().map(|row| row.number).collect(), more)
+    }
+
+    /// CLI: all pages, newest first; by state, by peer, at most so many, and whether there are more.
+    #[test]
+    fn pages_are_put_together() {
+        let all: Vec<u64> = (1..=2500).rev().collect();
+        assert_eq!(numbers(&Filter::default()), (all.clone(), false));
+        assert_eq!(numbers(&Filter { most: Some(3), ..Filter::default() }), (vec![2500, 2499, 2498], true));
+        assert_eq!(numbers(&Filter { most: Some(2500), ..Filter::default() }), (all.clone(), false));
+        assert_eq!(numbers(&Filter { most: Some(0), ..Filter::default() }), (vec![], true));
+        let refused = Filter { state: Some(State::Refused), peer: Some("odd".parse().unwrap()), most: None };
+        let wanted: Vec<u64> = all.into_iter().filter(|number| number % 10 == 5).collect();
+        assert_eq!(numbers(&refused), (wanted, false));
+    }
+
+    /// A node that gives the same page for ever is not asked for ever.
+    #[test]
+    fn a_page_that_leads_nowhere_is_the_last() {
+        let node = Fake::once(|caller| {
+            caller.greet();
+            while caller.hear().is_some() {
+                caller.give(&FromNode::Document, &vec![row(7, "p", State::Queued)]);
+            }
+        });
+        let mut client = Client::connect(node.places()).unwrap();
+        let (rows, more) = collect(&mut client, &Filter::default()).unwrap();
+        assert!(rows.len() <= 2 && !more, "{rows:?}");
+        drop(client);
+        node.join();
+    }
+
+    /// A table fits: what cannot be shown whole is cut or left out, the id never.
+    #[test]
+    fn the_table_fits() {
+        let mut rows = vec![row(12, "alice@example.com:4711", State::Refused), row(9, "b", State::Answered)];
+        rows[1].peer = "\x1b[2J\u{202e}日本語日本語日本語日本語".to_owned();
+        let now = at_unix_ms(1_774_692_012_000);
+        for columns in [40, 80, 200] {
+            let screen = Screen { columns: Some(columns), rows: None, colour: false };
+            let lines: Vec<String> = page(&rows, screen, now).lines().collect();
+            assert_eq!(lines.len(), 3, "{lines:?}");
+            for line in &lines {
+                assert!(line.width() <= columns, "{columns}: {line:?}");
+                assert!(!line.chars().any(supervisor::error::steers), "{line:?}");
+            }
+            assert!(lines[1].contains("i0000000000000012") && lines[1].contains("refused"), "{lines:?}");
+            assert_eq!(lines[0].contains("CODE"), columns > 40, "{lines:?}");
+        }
+        let lines: Vec<String> = page(&rows, Screen::PLAIN, now).lines().collect();
+        assert!(lines[1].ends_with("12s") && lines[1].contains("alice@example.com:4711"), "{lines:?}");
+        assert_eq!(page(&[], Screen::PLAIN, now).whole(), "");
+    }
+}

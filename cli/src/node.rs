@@ -16,6 +16,11 @@ use supervisor::guard::Directories;
 
 use crate::arguments::Anet;
 
+#[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
+mod tests;
+
 /// How long a node may take for its first word, and for an answer that costs it nothing.
 const PROMPT: Duration = Duration::from_secs(30);
 /// How long a node that was lost may take to come back. It starts anew by itself, the second time after a pause.
@@ -196,12 +201,18 @@ impl Node {
     /// The next word, a refusal being an error. Without patience it may take as long as it takes.
     fn receive(&self, patience: Option<Duration>) -> Result<(FromNode, Vec<OwnedFd>), Failure> {
         let end = patience.map(|patience| Instant::now() + patience);
+        let mut closed = false;
         loop {
             match self.channel.try_receive() {
                 Ok(Received::Message(FromNode::Refused { code, sentence }, _)) => {
                     return Err(Failure::Trouble(Trouble::new(code, sentence)));
                 }
                 Ok(Received::Message(message, descriptors)) => return Ok((message, descriptors)),
+                // Where it left a word of ours unread, the kernel says so before it gives what the node said last.
+                Ok(Received::Closed) if !closed => {
+                    closed = true;
+                    continue;
+                }
                 Ok(Received::Closed) => return Err(Failure::Lost),
                 Ok(Received::Empty) => {}
                 Err(error) if error.is_closed() => return Err(Failure::Lost),

@@ -14,8 +14,11 @@ use crate::arguments::{Anet, Status};
 use crate::linux::print;
 use crate::node::{Client, Failure, Node, Patience, Places};
 use crate::page::{Page, Screen, Tone, json};
-use crate::table::{Column, Table};
+use crate::table::{Column, Table, cut};
 use crate::time::{age, count, duration, moment, seconds_since, seconds_until};
+
+#[cfg(test)]
+mod tests;
 
 /// How often `--watch` asks.
 const EACH: Duration = Duration::from_secs(1);
@@ -42,16 +45,11 @@ const RUNS: [Column; 5] = [
     Column { title: "STATE", least: 8, spare: 1 },
     Column { title: "AGE", least: 3, spare: 0 },
 ];
-const PROCESSES: [Column; 3] = [
-    Column { title: "PROCESS", least: 7, spare: 0 },
-    Column { title: "PID", least: 5, spare: 0 },
-    Column { title: "USER", least: 4, spare: 1 },
-];
 
 pub(crate) fn perform(anet: &Anet, status: &Status) -> Result<u8, Trouble> {
     let places = Places::chosen(anet)?;
     if status.watch {
-        return watch(anet, &places);
+        return watch(anet, places);
     }
     let state: State = Client::connect(places)?.ask(ask)?;
     print(&if anet.json { json(&state) } else { page(&state, Screen::look(), SystemTime::now()).whole() })?;
@@ -101,11 +99,25 @@ fn page(state: &State, screen: Screen, now: SystemTime) -> Page {
     page.labelled(Tone::Plain, "evidence", &format!("{}, {signed}", count(state.evidence.records, "record")));
     let hosts = if state.egress_allow.is_empty() { "none".to_owned() } else { state.egress_allow.join(", ") };
     page.labelled(Tone::Plain, "hosts", &hosts);
+    page.labelled(Tone::Plain, "processes", &processes(state));
     for warning in &state.warnings {
         page.labelled(Tone::Warning, "warning", &format!("{}: {}", warning.code, warning.sentence));
     }
     tables(&mut page, state, now);
     page
+}
+
+/// Each with its number, and its user where they are not all of one.
+fn processes(state: &State) -> String {
+    let first = state.processes.first().map(|process| process.uid);
+    let one = state.processes.iter().all(|process| Some(process.uid) == first);
+    let each = state.processes.iter().map(|process| {
+        let user = if one { String::new() } else { format!(" (user {})", process.uid) };
+        format!("{} {}{user}", process.name, process.pid)
+    });
+    let each: Vec<String> = each.collect();
+    let all = first.filter(|_| one).map_or_else(String::new, |user| format!(" (user {user})"));
+    format!("{}{all}", each.join(", "))
 }
 
 fn sandbox(page: &mut Page, state: &State, now: SystemTime) {
@@ -147,11 +159,7 @@ fn tables(page: &mut Page, state: &State, now: SystemTime) {
             age(seconds_since(&run.started, now)),
         ]);
     }
-    let mut processes = Table::new(&PROCESSES);
-    for process in &state.processes {
-        processes.row(vec![process.name.clone(), process.pid.to_string(), process.uid.to_string()]);
-    }
-    for table in [&runs, &peers, &processes] {
+    for table in [&runs, &peers] {
         if !table.is_empty() {
             page.gap();
             page.table(table);
@@ -159,37 +167,57 @@ fn tables(page: &mut Page, state: &State, now: SystemTime) {
     }
 }
 
+/// A node that is looked at again and again.
+struct Watched {
+    places: Places,
+    node: Option<Node>,
+    away: Option<Instant>,
+}
+
+/// What a look found.
+enum Seen {
+    There(Box<State>),
+    /// For how long.
+    Away(Duration),
+}
+
+impl Watched {
+    /// One that is there.
+    fn new(places: Places) -> Result<Watched, Failure> {
+        let node = Some(places.connect()?);
+        Ok(Watched { places, node, away: None })
+    }
+
+    fn look(&mut self) -> Result<Seen, Trouble> {
+        let node = self.node.take().map_or_else(|| self.places.connect(), Ok);
+        match node.and_then(|node| Ok((ask(&node)?, node))) {
+            Ok((state, node)) => {
+                self.node = Some(node);
+                self.away = None;
+                Ok(Seen::There(Box::new(state)))
+            }
+            Err(Failure::Absent | Failure::Lost) => {
+                Ok(Seen::Away(self.away.get_or_insert_with(Instant::now).elapsed()))
+            }
+            Err(Failure::Trouble(trouble)) => Err(trouble),
+        }
+    }
+}
+
 /// Shows it anew each second, also over the node's restarts, until it is interrupted or its reader is gone.
-fn watch(anet: &Anet, places: &Places) -> Result<u8, Trouble> {
+fn watch(anet: &Anet, places: Places) -> Result<u8, Trouble> {
     // Before the first look, so that Ctrl-C always ends it in the same way.
     let stopping = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGWINCH];
     let signals = Signals::block(&stopping).map_err(|errno| {
         Trouble::new(Code::BadOption, format!("signals cannot be waited for ({errno}); leave --watch out"))
     })?;
-    let mut node = Some(places.connect()?);
+    let mut watched = Watched::new(places)?;
     let mut view = View::new(anet.json);
-    let mut away: Option<Instant> = None;
     loop {
         let due = Instant::now() + EACH;
-        let told = match node.take().map_or_else(|| places.connect(), Ok) {
-            Ok(asked) => {
-                let told = ask(&asked);
-                if told.is_ok() {
-                    node = Some(asked);
-                }
-                told
-            }
-            Err(failure) => Err(failure),
-        };
-        let going_on = match told {
-            Ok(state) => {
-                away = None;
-                view.show(state)
-            }
-            Err(Failure::Absent | Failure::Lost) => {
-                view.show_away(away.get_or_insert_with(Instant::now).elapsed())
-            }
-            Err(Failure::Trouble(trouble)) => return Err(trouble),
+        let going_on = match watched.look()? {
+            Seen::There(state) => view.show(state),
+            Seen::Away(time) => view.show_away(time),
         };
         if !going_on || interrupted(&signals, due, || view.was_resized())? {
             return Ok(0);
@@ -222,7 +250,7 @@ struct View {
     as_json: bool,
     screen: Screen,
     /// What the node said last, and when: shown while it is away.
-    last: Option<(State, SystemTime)>,
+    last: Option<(Box<State>, SystemTime)>,
 }
 
 impl View {
@@ -235,7 +263,7 @@ impl View {
     }
 
     /// False: nobody reads any longer.
-    fn show(&mut self, state: State) -> bool {
+    fn show(&mut self, state: Box<State>) -> bool {
         if self.as_json {
             return write(&json(&state));
         }
@@ -266,35 +294,37 @@ impl View {
         if self.screen.rows.is_some() {
             self.screen = Screen::look();
         }
-        let mut head = Page::new(self.screen);
-        head.text(Tone::Head, title);
-        head.gap();
-        let mut lines: Vec<String> = head.lines().collect();
-        if let Some((state, at)) = &self.last {
-            lines.extend(page(state, self.screen, *at).lines());
-        }
-        let Some(rows) = self.screen.rows else {
-            return write(&format!("{}\n\n", lines.join("\n")));
-        };
-        // The last row stays empty: a line feed there would move everything up.
-        let room = rows.saturating_sub(1).max(1);
-        let mut text = HOME.to_owned();
-        let cut = lines.len() > room;
-        let shown = if cut { room.saturating_sub(1) } else { lines.len() };
-        for line in lines.iter().take(shown) {
-            text.push_str(&format!("{line}{END_OF_LINE}\r\n"));
-        }
-        if cut {
-            let what =
-                format!("... {} more; make the window taller", count((lines.len() - shown) as u64, "line"));
-            text.push_str(&format!(
-                "{}{END_OF_LINE}\r\n",
-                crate::table::cut(&what, self.screen.columns.unwrap_or(80))
-            ));
-        }
-        text.push_str(END_OF_SCREEN);
-        write(&text)
+        let last = self.last.as_ref().map(|(state, at)| (state.as_ref(), *at));
+        write(&drawn(title, last, self.screen))
     }
+}
+
+/// The page below its title: over what was there on a terminal, else after it.
+fn drawn(title: &str, last: Option<(&State, SystemTime)>, screen: Screen) -> String {
+    let mut head = Page::new(screen);
+    head.text(Tone::Head, title);
+    head.gap();
+    let mut lines: Vec<String> = head.lines().collect();
+    if let Some((state, at)) = last {
+        lines.extend(page(state, screen, at).lines());
+    }
+    let Some(rows) = screen.rows else {
+        return format!("{}\n\n", lines.join("\n"));
+    };
+    // The last row stays empty: a line feed there would move everything up.
+    let room = rows.saturating_sub(1).max(1);
+    let shown = if lines.len() > room { room.saturating_sub(1) } else { lines.len() };
+    let mut text = HOME.to_owned();
+    for line in lines.iter().take(shown) {
+        text.push_str(&format!("{line}{END_OF_LINE}\r\n"));
+    }
+    if lines.len() > shown {
+        let left = u64::try_from(lines.len() - shown).unwrap_or(0);
+        let what = format!("... {} more; make the window taller", count(left, "line"));
+        text.push_str(&format!("{}{END_OF_LINE}\r\n", cut(&what, screen.columns.unwrap_or(80))));
+    }
+    text.push_str(END_OF_SCREEN);
+    text
 }
 
 impl Drop for View {

@@ -198,3 +198,88 @@ fn measured(name: &str, number: u64) -> String {
         (Some(Unit::Count), _) | (None, _) => number.to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use supervisor::chain::at_unix_ms;
+
+    use super::*;
+    use crate::node::fake::{refusal, story};
+
+    fn text(story: &Story, with_task: bool) -> String {
+        page(story, with_task, Screen::PLAIN, at_unix_ms(1_774_692_012_000)).whole()
+    }
+
+    /// ACC-2: answer, refusal, and each run's record, in words.
+    #[test]
+    fn a_story_says_what_became_of_a_task() {
+        let shown = text(&story(), false);
+        for part in [
+            "i0000000000000001",
+            "p1 (not trusted)",
+            "answered",
+            "after 30 s",
+            "2 KiB (--task",
+            "Answer\ndone\n",
+            "r1 (sandbox)",
+            "after 12 s",
+            "status 0",
+            "memory 1 MiB of 2 GiB",
+            "bytes_out 2 KiB of 32 MiB",
+            "window 12.3 s of 180.0 s",
+            "2 requests, 1 refused",
+            "pkg.example.com:443 allow (listed, third_party), 1 KiB out, 4 KiB in",
+            "and 3 more",
+            "egress: evil.example.com:443 not_listed by curl",
+            "no_cgroup_limits",
+        ] {
+            assert!(shown.contains(part), "{part}: {shown}");
+        }
+        assert!(!shown.contains("do this") && !shown.contains("tasks 0"), "{shown}");
+        assert!(text(&story(), true).contains("Task\ndo this\n"));
+        let refused = Story { answer: None, refusal: Some(refusal()), ..story() };
+        let shown = text(&refused, false);
+        assert!(
+            shown.contains("budget (runs): no more runs today")
+                && shown.contains("2026-03-29T00:00:00+01:00"),
+            "{shown}"
+        );
+    }
+
+    /// DIA-3: the record is JSON in the document, not text with JSON in it.
+    #[test]
+    fn records_are_json() {
+        let document = document(&story());
+        assert_eq!(document["runs"][0]["record"]["exit"]["status"], 0);
+        assert_eq!(document["interaction"]["id"], "i0000000000000001");
+        let mut odd = story();
+        odd.runs[0].record = Some("no JSON".to_owned());
+        assert_eq!(super::document(&odd)["runs"][0]["record"], "no JSON");
+        assert!(text(&odd, false).contains("cannot be read"));
+        odd.runs[0].record = Some("[1, {}]".to_owned());
+        text(&odd, false);
+        odd.runs[0].record = None;
+        assert!(text(&odd, false).contains("none: it goes on"));
+    }
+
+    /// USE-1: neither a task nor an answer nor a record steers a terminal.
+    #[test]
+    fn hostile_words_are_tame() {
+        let hostile = "\x1b[2J\u{202e}\x07\u{9b}x";
+        let mut story = story();
+        story.task = hostile.to_owned();
+        story.answer = Some(hostile.to_owned());
+        story.interaction.peer = hostile.to_owned();
+        story.interaction.submitted = hostile.to_owned();
+        story.runs[0].way = hostile.to_owned();
+        let record = serde_json::json!({
+            "agent": hostile, "exit": { hostile: hostile }, "limits": { hostile: { "limit": 1, "used": 1 } },
+            "egress": [{ "host": hostile, "port": [hostile], "reason": { hostile: 1 } }],
+            "violations": [{ "kind": hostile, "detail": hostile, "process": hostile }], "warnings": [hostile, [hostile]],
+        });
+        story.runs[0].record = Some(record.to_string());
+        for line in text(&story, true).lines() {
+            assert!(!line.chars().any(supervisor::error::steers), "{line:?}");
+        }
+    }
+}

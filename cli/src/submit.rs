@@ -172,3 +172,144 @@ pub(crate) fn task(text: Option<&OsStr>) -> Result<Vec<u8>, Trouble> {
     }
     Ok(task)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ipc_proto::control::FromNode;
+
+    use super::*;
+    use crate::node::fake::{Fake, Life, answered, refusal, serves};
+
+    fn ids() -> (Aid, InteractionId) {
+        ("p1".parse().unwrap(), new_interaction().unwrap())
+    }
+
+    /// ACC-1: the text as it is, the peer, and an id that sorts by time.
+    #[test]
+    fn a_task_is_put_as_it_is() {
+        let task = "a 'task'\0 \u{e4}\n".as_bytes().to_vec();
+        let (peer, id) = ids();
+        let (sent, named) = (task.clone(), id.to_string());
+        let node = Fake::once(move |caller| {
+            caller.greet();
+            assert_eq!(caller.take_task(), ("p1".to_owned(), named, sent));
+        });
+        let mut client = Client::connect(node.places()).unwrap();
+        assert!(!put(&mut client, &peer, &id, &task).unwrap());
+        node.join();
+        assert!(new_interaction().unwrap() >= id);
+    }
+
+    /// ACC-1, PRV-6: a node that ends at any moment gets the same task by the same id, and is waited for by it; the answer comes.
+    #[test]
+    fn a_node_that_ends_meanwhile_is_given_nothing_twice() {
+        let (peer, id) = ids();
+        let named = id.to_string();
+        let [first, second, third, fourth] = [(); 4].map(|()| named.clone());
+        let node = Fake::start(vec![
+            // It ends with the task in its hand.
+            serves(move |caller| {
+                caller.greet();
+                let (ToNode::Submit { interaction, .. }, _) = caller.hear().unwrap() else { panic!() };
+                assert_eq!(interaction.unwrap().to_string(), first);
+            }),
+            Life::Away(Duration::from_millis(200)),
+            // It takes it, is waited for, and ends.
+            serves(move |caller| {
+                caller.greet();
+                assert_eq!(caller.take_task().1, second);
+                assert_eq!(caller.is_waited_for(), third);
+            }),
+            Life::Away(Duration::from_millis(200)),
+            serves(move |caller| {
+                caller.greet();
+                assert_eq!(caller.is_waited_for(), fourth);
+                caller.give(&FromNode::Outcome, &answered(&fourth, "here"));
+            }),
+        ]);
+        let mut client = Client::connect(node.places()).unwrap();
+        put(&mut client, &peer, &id, &b"x".to_vec()).unwrap();
+        let outcome = wait(&mut client, &id).unwrap();
+        assert_eq!(answer_of(&outcome), Ok("here"));
+        node.join();
+    }
+
+    /// CLI: a node that stays away while it is waited for: `no_node`, and where the task is.
+    #[test]
+    fn a_node_that_stays_away_keeps_the_task() {
+        let (_, id) = ids();
+        let node = Fake::start(vec![
+            serves(|caller| {
+                caller.greet();
+                caller.is_waited_for();
+            }),
+            Life::Away(Duration::ZERO),
+        ]);
+        let mut client = Client::connect(node.places()).unwrap().patient_for(Duration::from_millis(100));
+        let trouble = wait(&mut client, &id).unwrap_err();
+        assert_eq!(trouble.code, Code::NoNode);
+        assert!(trouble.sentence.contains(&format!("anet show {id}")), "{trouble}");
+        node.join();
+    }
+
+    /// CLI: what the node says no to is a refusal of the task; what it does not hear at all is none.
+    #[test]
+    fn refusals_of_a_task_and_of_the_caller_differ() {
+        for (code, is) in [
+            (Code::OtherTask, true),
+            (Code::InboxFull, true),
+            (Code::BadTask, true),
+            (Code::SandboxUnavailable, true),
+            (Code::NotAllowed, false),
+            (Code::OtherVersion, false),
+            (Code::NoNode, false),
+        ] {
+            assert_eq!(is_refusal(code), is, "{code}");
+        }
+    }
+
+    /// DIA-1, CLI: the code, the sentence, and with a budget when the day ends; nothing twice, nothing that steers a terminal.
+    #[test]
+    fn a_refusal_is_one_line() {
+        let of = |refusal| Outcome {
+            interaction: "i".to_owned(),
+            state: State::Refused,
+            answer: None,
+            refusal: Some(refusal),
+        };
+        let line = answer_of(&of(refusal())).unwrap_err();
+        assert_eq!(line, "budget: no more runs today (until 2026-03-29T00:00:00+01:00)");
+        let mut told = refusal();
+        told.sentence = "until 2026-03-29T00:00:00+01:00 no runs".to_owned();
+        assert_eq!(answer_of(&of(told.clone())).unwrap_err(), format!("budget: {}", told.sentence));
+        told.code = "a\x1b[2J".to_owned();
+        told.kind = Some("k\x07\nx".to_owned());
+        let line = answer_of(&of(told)).unwrap_err();
+        assert!(!line.contains(['\x1b', '\x07', '\n']), "{line:?}");
+        let nothing = Outcome { refusal: None, ..of(refusal()) };
+        assert!(answer_of(&nothing).unwrap_err().starts_with("agent_failed: "));
+        // An answer that does not belong to the state is none.
+        let odd = Outcome { answer: Some("x".to_owned()), ..of(refusal()) };
+        assert!(answer_of(&odd).is_err());
+    }
+
+    /// ACC-2: to a pipe to the byte, to a terminal without what steers it.
+    #[test]
+    fn an_answer_does_not_steer_a_terminal() {
+        assert_eq!(shown("a\x1b[31mb\tc\n", false), "a\x1b[31mb\tc\n");
+        assert_eq!(shown("a\x1b[31mb\tc", true), "a\u{fffd}[31mb\tc\n");
+    }
+
+    /// ACC-1: a task has 1 byte to 1 MiB.
+    #[test]
+    fn a_task_has_a_size() {
+        let of = |text: &str| task(Some(OsStr::new(text))).map_err(|trouble| trouble.code);
+        assert_eq!(of("x"), Ok(b"x".to_vec()));
+        assert_eq!(of(" \n"), Err(Code::BadTask));
+        assert_eq!(of(""), Err(Code::BadTask));
+        assert!(of(&"x".repeat(MAX_TASK)).is_ok());
+        assert_eq!(of(&"x".repeat(MAX_TASK + 1)), Err(Code::BadTask));
+    }
+}

@@ -158,3 +158,74 @@ pub(crate) fn wrapped(text: &str, room: Option<usize>) -> Vec<String> {
     lines.push(line);
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const COLUMNS: [Column; 3] = [
+        Column { title: "A", least: 4, spare: 0 },
+        Column { title: "B", least: 3, spare: 2 },
+        Column { title: "C", least: 2, spare: 1 },
+    ];
+
+    fn lines(rows: &[[&str; 3]], room: Option<usize>) -> Vec<String> {
+        let mut table = Table::new(&COLUMNS);
+        for row in rows {
+            table.row(row.iter().map(|cell| (*cell).to_owned()).collect());
+        }
+        table.lines(room)
+    }
+
+    /// Wide letters take two columns, and a cut never splits one.
+    #[test]
+    fn text_is_cut_by_columns() {
+        assert_eq!(cut("abcdef", 6), "abcdef");
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("abc", 0), "");
+    }
+
+    #[test]
+    fn words_are_wrapped_whole() {
+        assert_eq!(wrapped("one two three", Some(7)), ["one two", "three"]);
+        assert_eq!(wrapped("abcdefgh ij", Some(3)), ["abc", "def", "gh", "ij"]);
+        assert_eq!(wrapped("one two", None), ["one two"]);
+        assert_eq!(wrapped("", Some(5)), [""]);
+    }
+
+    /// The widest gives first; what can be spared goes before anything that cannot.
+    #[test]
+    fn columns_give_way() {
+        let row = [["aaaaaaaa", "bbbbbb", "cc"]];
+        assert_eq!(lines(&row, None)[1], "aaaaaaaa  bbbbbb  cc");
+        assert_eq!(lines(&row, Some(18))[1], "aaaaa…  bbbbbb  cc");
+        assert_eq!(lines(&row, Some(13))[1], "aaa…  bb…  cc");
+        assert_eq!(lines(&row, Some(12))[1], "aaaaaaaa  cc");
+        assert_eq!(lines(&row, Some(8))[1], "aaa…  cc".trim_end());
+        assert_eq!(lines(&row, Some(5))[1], "aaaa…");
+        assert_eq!(lines(&[], Some(5)), Vec::<String>::new());
+    }
+
+    proptest! {
+        /// Whatever stands in it, a table with room for what must stay fits, and every column starts at one place.
+        #[test]
+        fn a_table_fits(cells in prop::collection::vec("\\PC{0,30}", 3..12), room in 4usize..100) {
+            let rows: Vec<[&str; 3]> = cells.chunks_exact(3).map(|row| [row[0].as_str(), row[1].as_str(), row[2].as_str()]).collect();
+            for line in lines(&rows, Some(room)) {
+                prop_assert!(line.width() <= room, "{room}: {line:?}");
+            }
+        }
+
+        /// Nothing is lost by wrapping but the spaces at line ends, and every line fits where its letters do.
+        #[test]
+        fn wrapping_loses_nothing(text in "[a-z日 ]{0,80}", room in 2usize..40) {
+            let lines = wrapped(&text, Some(room));
+            prop_assert!(lines.iter().all(|line| line.width() <= room), "{lines:?}");
+            prop_assert_eq!(lines.concat().replace(' ', ""), text.replace(' ', ""));
+        }
+    }
+}

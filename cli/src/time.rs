@@ -62,3 +62,40 @@ pub(crate) fn moment(time: &str) -> String {
 pub(crate) fn count(number: u64, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
+
+#[cfg(test)]
+mod tests {
+    use supervisor::chain::at_unix_ms;
+
+    use super::*;
+
+    #[test]
+    fn times_are_read_and_said() {
+        let now = at_unix_ms(1_774_692_012_000);
+        assert_eq!(seconds_since("2026-03-28T10:00:00.000Z", now), Some(12));
+        // A clock that was set back: nothing passes before it began.
+        assert_eq!(seconds_since("2026-03-28T10:01:00Z", now), Some(0));
+        assert_eq!(seconds_since("yesterday", now), None);
+        assert_eq!(seconds_until("2026-03-28T12:00:12+01:00", now), Some(3600));
+        assert_eq!(seconds_until("2026-03-28T09:00:12Z", now), None);
+        assert_eq!(seconds_between("2026-03-28T10:00:00Z", "2026-03-28T11:00:01+01:00"), Some(1));
+        assert_eq!(moment("2026-03-28T10:00:12.345Z"), "2026-03-28 10:00:12 UTC");
+        assert_eq!(moment("x\x1b[2J"), "x\\u{1b}[2J");
+        for (seconds, long, short) in [
+            (0, "0 s", "0s"),
+            (59, "59 s", "59s"),
+            (60, "1 min", "1m"),
+            (61, "1 min 1 s", "1m"),
+            (3600, "1 h", "1h"),
+            (11_520, "3 h 12 min", "3h"),
+            (86_400, "1 d", "1d"),
+            (90_000, "1 d 1 h", "1d"),
+        ] {
+            assert_eq!((duration(seconds).as_str(), age(Some(seconds)).as_str()), (long, short));
+        }
+        assert_eq!(
+            (age(None), count(1, "run"), count(2, "run")),
+            ("?".into(), "1 run".into(), "2 runs".into())
+        );
+    }
+}

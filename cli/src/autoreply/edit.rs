@@ -8,6 +8,9 @@ use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, TableLike, Value a
 use super::array::set_members;
 use super::change::{Change, Value};
 
+#[cfg(test)]
+mod tests;
+
 /// A file's text after the changes, and what they were.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Edited {

@@ -20,6 +20,9 @@ use crate::arguments::{Anet, Set};
 use crate::linux::print;
 use crate::page::json;
 
+#[cfg(test)]
+mod tests;
+
 pub(super) fn perform(anet: &Anet, set: &Set, place: &Place) -> Result<u8, Trouble> {
     let changes = changes(set)?;
     let changed = change(place, &changes, &mut Terminal)?;

@@ -200,3 +200,60 @@ fn toml(value: &Value) -> Option<String> {
         Value::Null | Value::Object(_) => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str, mode: Mode) -> (String, Value) {
+        let config = config::parse(text).unwrap();
+        let parts = parts(&config, mode);
+        let document = file_of(text);
+        (page("/x", true, &parts, &document), whole("/x", true, &parts, &document))
+    }
+
+    /// What is shown is a configuration that means the same, with every key of the file's and no default taken for one.
+    #[test]
+    fn what_is_shown_is_a_configuration() {
+        let text = "trust = ['a']\n[auto_reply]\nuntrusted = 'sandbox'\ncommand = [\"/bin/sh\", \"a'\\\"\\\\\\u001b\"]\n\
+                    [auto_reply.sandbox]\negress_allow = ['a.example.com']\n[auto_reply.sandbox.limits]\nmemory = 1073741824\n\
+                    [auto_reply.sandbox.budget]\nwindow = '1500ms'\n";
+        let (page, document) = shown(text, Mode::User);
+        let again = config::parse(&page).unwrap();
+        assert_eq!(again.auto_reply.command, ["/bin/sh", "a'\"\\\x1b"]);
+        assert_eq!(again.trust, ["a"]);
+        assert_eq!(again.auto_reply.sandbox.limits.tasks, Some(256));
+        assert_eq!(again.auto_reply.sandbox.budget.window.unwrap().0, 1500);
+        assert!(!page.contains('\x1b'), "{page:?}");
+        for line in page.lines().filter(|line| line.contains('=')) {
+            let key = line.split(" = ").next().unwrap();
+            let is_set = ["trust", "untrusted", "command", "egress_allow", "memory", "window"].contains(&key);
+            assert_eq!(!line.ends_with("# default"), is_set, "{line}");
+        }
+        assert_eq!(document["auto_reply"]["untrusted"], "sandbox");
+        assert_eq!(document["auto_reply"]["sandbox"]["limits"]["memory"], "1GiB");
+        assert_eq!(document["auto_reply"]["sandbox"]["runs_per_day"], 20);
+        let set = document["set"].as_array().unwrap();
+        assert_eq!(set.len(), 6);
+        assert!(set.contains(&value!("auto_reply.sandbox.limits.memory")), "{set:?}");
+    }
+
+    /// SEL-1, SEL-4, BUD-3, RUN-1: the defaults of each kind of node.
+    #[test]
+    fn defaults_are_those_that_hold() {
+        let (_, user) = shown("", Mode::User);
+        let (_, service) = shown("", Mode::System);
+        assert_eq!(
+            (&user["auto_reply"]["trusted"], &service["auto_reply"]["trusted"]),
+            (&value!("direct"), &value!("sandbox"))
+        );
+        let sandbox = &user["auto_reply"]["sandbox"];
+        assert_eq!(sandbox["budget"], value!({ "destinations": 16, "bytes_out": "32MiB", "window": "180s" }));
+        assert_eq!(sandbox["budget_per_peer_day"], value!({ "destinations": 64, "bytes_out": "128MiB" }));
+        let (_, slower) = shown("[auto_reply]\napi_timeout_seconds = 60\n", Mode::User);
+        assert_eq!(
+            slower["auto_reply"]["sandbox"]["budget"]["window"], "60s",
+            "the window is the wall clock"
+        );
+    }
+}
