@@ -18,7 +18,7 @@ use ipc_proto::outside::{FromOutside, Surroundings, ToOutside};
 use ipc_proto::{Channel, Received, RunId, bulk, descriptors};
 use rustix::process::{Signal, kill_process};
 use supervisor::config::Agent;
-use supervisor::outside::{DirectAgent, OutsidePlan};
+use supervisor::outside::{DirectAgent, KEYS, OutsidePlan};
 use tempfile::TempDir;
 
 /// Longer than anything takes on a busy machine.
@@ -92,10 +92,14 @@ impl Outside {
                 root: bytes(base.path().join("cache/work")),
                 environment: environment.to_vec(),
             },
+            keys: vec![c"WITHHELD".to_owned()],
             notify: notify.iter().map(|word| CString::new(*word).unwrap()).collect(),
             direct,
         };
         let plan = bulk::seal(&plan).unwrap();
+        let withheld = confine::memory::sealed(c"anet-secret", &[b"a key"]).unwrap();
+        // Whoever read it first has left it at its end.
+        rustix::fs::seek(&withheld, rustix::fs::SeekFrom::End(0)).unwrap();
         let (log, writer) = std::io::pipe().unwrap();
         let null = File::options().read(true).write(true).open("/dev/null").unwrap();
         let far = far.into_fd();
@@ -109,6 +113,7 @@ impl Outside {
             (far.as_fd(), descriptors::CHANNEL),
             (writer.as_fd(), descriptors::LOG),
             (plan.as_fd(), descriptors::PLAN),
+            (withheld.as_fd(), KEYS),
         ];
         command.parent_death_signal = true;
         let child = command.spawn().unwrap();
@@ -251,8 +256,8 @@ fn all_gone(pids: &[i32], within: Duration) {
 }
 
 /// SEL-4, FS-3, SBX-8: an agent for a trusted peer runs as the operator's own program: the task on standard input, in a private
-/// work directory, with exactly the operator's environment and the names of its run, with three descriptors, and with none of
-/// the sandbox's walls.
+/// work directory, with exactly the operator's environment (keys that were withheld from everybody else too) and the names of its
+/// run, with three descriptors, and with none of the sandbox's walls.
 #[test]
 fn a_task_is_the_operators_own_program() {
     let outside = Outside::with_agent(&["env", "-0"]);
@@ -266,13 +271,14 @@ fn a_task_is_the_operators_own_program() {
     let base = format!("BASE={}", outside.base.path().display());
     let path = format!("PATH={}", std::env::var("PATH").unwrap());
     let id = format!("ANET_RUN={}", run.run);
-    let expected: [&[u8]; 6] = [
+    let expected: [&[u8]; 7] = [
         b"ANET_INTERACTION=i1",
         b"ANET_PEER=p@n",
         id.as_bytes(),
         base.as_bytes(),
         b"ODD=\xff \n",
         path.as_bytes(),
+        b"WITHHELD=a key",
     ];
     assert_eq!(environment, expected);
 
