@@ -14,7 +14,7 @@ use crate::remove::{Progress, Removal};
 
 /// How many names are removed at a time when no run waits.
 const AT_ONCE: usize = 500;
-/// And when one does: less than a millisecond.
+/// And when one does: a millisecond or two.
 const BESIDE_RUNS: usize = 50;
 /// How long it rests then.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -127,5 +127,48 @@ impl Cleaning {
                 Some(Swept { removed, left })
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// FS-3: while runs wait it is a little at a time, with a rest in between; otherwise as much as there is.
+    #[test]
+    fn runs_come_first() {
+        let place = tempfile::tempdir().unwrap();
+        let root = Rc::new(Root::open(&place.path().canonicalize().unwrap().join("runs")).unwrap());
+        let kept = root.lock().unwrap().keep(&"p1".parse().unwrap(), &"i1".parse().unwrap()).unwrap();
+        for number in 0..200 {
+            fs::write(kept.work().join(format!("{number}")), "").unwrap();
+        }
+        let lock = fs::File::options().write(true).open(kept.path().join("lock")).unwrap();
+        kept.end().unwrap();
+        lock.set_modified(SystemTime::now() - Duration::from_secs(10)).unwrap();
+        let log = Log::new(None);
+        let mut cleaning = Cleaning::default();
+        assert_eq!(cleaning.due(true), None);
+        cleaning.sweep(root, Duration::from_secs(1));
+        let left = || {
+            let moved = place.path().join("runs/.removing/i1/work");
+            fs::read_dir(moved).map_or(200, Iterator::count)
+        };
+        assert!(cleaning.due(false).unwrap() <= Instant::now());
+        assert_eq!(cleaning.step(false, &log), None);
+        let first = left();
+        assert!((200 - BESIDE_RUNS..200).contains(&first), "{first}");
+        let due = cleaning.due(false).unwrap();
+        assert!(due > Instant::now(), "it rests");
+        assert_eq!(cleaning.step(false, &log), None);
+        assert_eq!(left(), first, "and does nothing meanwhile");
+        std::thread::sleep(PAUSE);
+        assert_eq!(cleaning.step(false, &log), None);
+        assert!(left() < first);
+        assert!(cleaning.due(true).unwrap() <= Instant::now(), "nobody waits");
+        assert_eq!(cleaning.step(true, &log), Some(Swept { removed: 1, left: 0 }));
+        assert_eq!(cleaning.due(true), None);
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ipc_proto::Code;
 use ipc_proto::launcher::{FromLauncher, LaunchPlan, ToLauncher};
@@ -271,4 +271,78 @@ fn a_root_that_was_removed_is_made_anew() {
     wait_for_closed(&node);
     anew();
     assert_eq!(node.run(&node.kept("a", "i2", "ls; echo z")).output, "z\n", "{}", node.log());
+}
+
+/// FS-3, SBX-5: the launcher is killed at any moment of a sweep: what is there is whole, and the next sweep finishes it.
+#[test]
+fn a_sweep_may_be_killed_at_any_moment() {
+    let mut node = Node::start();
+    let make = |node: &Node, number: usize| {
+        let at = node.kept_at("a", &format!("i{number}"));
+        fs::create_dir_all(at.join("work/d")).unwrap();
+        fs::write(at.join("lock"), "").unwrap();
+        for file in 0..20 {
+            fs::write(at.join(format!("work/d/{file}")), "").unwrap();
+        }
+        age(&at, 8 * DAY);
+        for path in [at.parent().unwrap(), &at, &at.join("lock"), &at.join("work"), &at.join("work/d")] {
+            node.own(path);
+            if path.is_dir() {
+                fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
+            }
+        }
+        at
+    };
+    let mut interrupted = 0;
+    for round in 0..25 {
+        let all: Vec<_> = (0..40).map(|number| make(&node, number)).collect();
+        node.send(&ToLauncher::Sweep { root: c(node.runs()), older_than: 7 * 24 * 3600 * 1000 });
+        if round.is_multiple_of(2) {
+            std::thread::sleep(Duration::from_micros(400 * round));
+        } else {
+            // In the middle, however slow the machine is.
+            let until = Instant::now() + Duration::from_secs(10);
+            while (all.iter().filter(|at| !at.exists()).count() as u64) < round && Instant::now() < until {}
+        }
+        node.kill();
+        let there = all.iter().filter(|at| at.exists()).inspect(|at| {
+            let files = fs::read_dir(at.join("work/d")).unwrap().count();
+            assert_eq!(files, 20, "half of it is gone: {}", at.display());
+        });
+        let there = there.count();
+        interrupted += usize::from((1..40).contains(&there));
+        let Node { place, .. } = node;
+        node = Node::start_in(place);
+        // A run takes one of them meanwhile.
+        let went = node.run(&node.kept("a", "i39", "ls d 2>/dev/null | wc -l"));
+        assert!(["20\n", "0\n"].contains(&went.output.as_str()), "{}", went.output);
+        let (removed, left) = node.sweep(7 * DAY);
+        assert_eq!(left, 0, "{}", node.log());
+        assert!(removed as usize >= there.saturating_sub(1), "{removed} of {there}");
+        let names: Vec<_> =
+            fs::read_dir(node.runs().join("peer-a")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names, ["i39"]);
+        assert_eq!(fs::read_dir(node.runs().join(".removing")).unwrap().count(), 0);
+        age(&node.kept_at("a", "i39"), 8 * DAY);
+        assert_eq!(node.sweep(7 * DAY), (1, 0));
+    }
+    assert!(interrupted > 2, "some were interrupted: {interrupted}");
+}
+
+/// LIM, FS-3: what an earlier run left is no growth of a later one.
+#[test]
+fn what_was_there_is_no_growth() {
+    let node = Node::start();
+    let run = |script: &str, growth| {
+        let mut plan = node.kept("a", "i1", script);
+        plan.growth = Some(growth);
+        node.run(&plan)
+    };
+    assert_eq!(run("head -c 4000000 /dev/zero > a", 8 << 20).status(), Some(0));
+    let again = run("head -c 1000000 /dev/zero > b; sleep 0.7", 2 << 20);
+    assert_eq!((again.status(), again.over), (Some(0), None), "{}", node.log());
+    let much = run("head -c 4000000 /dev/zero > c; sleep 10", 2 << 20);
+    assert_eq!(much.over, Some(ipc_proto::launcher::Exceeded::Growth));
+    // It is what the run wrote, and so it stays.
+    assert!(node.kept_at("a", "i1").join("work/c").exists());
 }
