@@ -194,33 +194,6 @@ fn a_run_that_reaches_too_far_is_exhausted() {
     }
 }
 
-/// BUD-3: a peer's day is its own, over its runs, and lives through a restart.
-#[test]
-fn a_peers_day_of_reach_is_its_own() {
-    let Some(net) = Internet::new() else { return };
-    let hosts = ["one.example.com", "two.example.com", "three.example.com"];
-    for host in hosts {
-        net.https(host, |_| Response::ok("hello"));
-    }
-    let person = Person::new(Who::User);
-    let list = serde_json::to_string(&hosts).expect("JSON");
-    let text = format!(
-        "{}\n[auto_reply.sandbox.budget_per_peer_day]\ndestinations = 2\n",
-        shell_agent("", &format!("egress_allow = {list}"))
-    );
-    let mut node = Node::serving(&person, Some(&net), &text);
-    assert_eq!(fetch(&node, hosts[0]).expect_code(0).out(), "hello");
-    assert_eq!(fetch(&node, hosts[1]).expect_code(0).out(), "hello");
-    // The same ones again are no new ones.
-    assert_eq!(fetch(&node, hosts[0]).expect_code(0).out(), "hello");
-    node.kill_all();
-    node.start();
-    let outcome = fetch(&node, hosts[2]);
-    assert!(!outcome.out().contains("hello"), "BUD-3: {outcome}");
-    let other = node.ask("p2", &format!("curl -sS --max-time 20 https://{}/ 2>&1", hosts[2]));
-    assert_eq!(other.expect_code(0).out(), "hello", "BUD-3: one identity never spends another's");
-}
-
 /// A configuration that changes while runs go on: they are left to their end, what waits is not lost, and no run is started by
 /// half of it.
 #[test]

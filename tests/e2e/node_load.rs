@@ -62,7 +62,7 @@ impl Deed {
             Deed::Writes => "cat /dev/zero > big".to_owned(),
             Deed::Litters => {
                 format!(
-                    "i=0; while [ $i -lt 300 ]; do mkdir d$i; echo > d$i/f; i=$((i+1)); done; mkfifo p; echo {words}"
+                    "i=0; while [ $i -lt 60 ]; do mkdir d$i; echo > d$i/f; i=$((i+1)); done; mkfifo p; echo {words}"
                 )
             }
         }
