@@ -294,7 +294,7 @@ fn a_sweep_may_be_killed_at_any_moment() {
         at
     };
     let mut interrupted = 0;
-    for round in 0..25 {
+    for round in 0..25u64 {
         let all: Vec<_> = (0..40).map(|number| make(&node, number)).collect();
         node.send(&ToLauncher::Sweep { root: c(node.runs()), older_than: 7 * 24 * 3600 * 1000 });
         if round.is_multiple_of(2) {
