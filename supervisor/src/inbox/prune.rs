@@ -7,6 +7,8 @@ use super::{Inbox, InboxError};
 
 /// Interactions that are removed in one transaction.
 const BATCH: u64 = 64;
+/// Bytes of texts that are removed in one transaction, if it is more than one interaction: each is overwritten.
+const BYTES: u64 = 8 * 1024 * 1024;
 /// How long one call may take, but for the batch that is under way: meanwhile the node does nothing else.
 const LONGEST: Duration = Duration::from_millis(50);
 /// Free pages that stay in the file for what comes next.
@@ -34,16 +36,9 @@ impl Inbox {
         let before = time(now_ms.saturating_sub(retention_ms));
         let mut removed = 0;
         loop {
-            let batch = self.change(|transaction| {
-                let gone = transaction.execute(
-                    "DELETE FROM interaction WHERE number IN
-                         (SELECT number FROM interaction WHERE ended < ? ORDER BY ended LIMIT ?)",
-                    (before, BATCH),
-                )?;
-                Ok(gone as u64)
-            })?;
+            let batch = self.remove_some(before)?;
             removed += batch;
-            if batch < BATCH {
+            if batch == 0 {
                 let more = self.give_back(removed > 0)?;
                 return Ok(Pruned { removed, more });
             }
@@ -51,6 +46,37 @@ impl Inbox {
                 return Ok(Pruned { removed, more: true });
             }
         }
+    }
+
+    /// Removes the interactions that ended longest ago, in one transaction. Says how many.
+    pub(super) fn remove_some(&mut self, before: i64) -> Result<u64, InboxError> {
+        let (mut removed, mut bytes) = (0, 0);
+        let numbers = self.ended(before)?;
+        if numbers.is_empty() {
+            return Ok(0);
+        }
+        self.change(|transaction| {
+            for (number, length) in numbers {
+                if removed > 0 && bytes + length > BYTES {
+                    break;
+                }
+                bytes += length;
+                removed += transaction.execute("DELETE FROM interaction WHERE number = ?", [number])? as u64;
+            }
+            Ok(removed)
+        })
+    }
+
+    /// The interactions that ended longest ago, and how many bytes each has.
+    fn ended(&self, before: i64) -> Result<Vec<(i64, u64)>, InboxError> {
+        let mut statement = self.connection.prepare(
+            "SELECT number, task_bytes
+                 + coalesce((SELECT octet_length(text) FROM answer WHERE answer.number = interaction.number), 0)
+                 + (SELECT coalesce(sum(octet_length(record)), 0) FROM run WHERE interaction = interaction.number)
+             FROM interaction WHERE ended < ? ORDER BY ended, number LIMIT ?",
+        )?;
+        let rows = statement.query_map((before, BATCH), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// The file has the room of what was removed, and its log the texts. True: there is more room to give back.

@@ -281,11 +281,11 @@ fn days_of_every_zone() {
         for change in rules.following(from).take_while(|change| change.timestamp() < to) {
             changes += 1;
             let change: SystemTime = change.timestamp().try_into().unwrap();
-            for minutes in [-26 * 60, -90, -1, 0, 1, 29, 61, 26 * 60] {
+            for minutes in [-26 * 60, -90, -1, 0, 1, 29, 61, 26 * 60i64] {
                 let moment = if minutes < 0 {
-                    change - Duration::from_secs(60 * u64::from((minutes as i32).unsigned_abs()))
+                    change - Duration::from_secs(60 * minutes.unsigned_abs())
                 } else {
-                    change + Duration::from_secs(60 * minutes as u64)
+                    change + Duration::from_secs(60 * minutes.unsigned_abs())
                 };
                 let day = zone.day(moment);
                 let what = format!("{name}: {} is in {day:?}", zone.rfc3339(moment));

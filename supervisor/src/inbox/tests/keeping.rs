@@ -8,6 +8,7 @@ const MARK: &str = "a text that must not stay behind";
 fn with_old_ones(count: u64, ended: u64) -> (tempfile::TempDir, Inbox) {
     let dir = tempfile::tempdir().unwrap();
     let mut inbox = Inbox::open(dir.path()).unwrap();
+    hurry(&inbox);
     for number in 0..count {
         let name = format!("i{number}");
         submit(&mut inbox, "p", &name, &format!("{MARK} {}", "x".repeat(9000))).unwrap();
@@ -38,7 +39,7 @@ fn what_is_old_goes_without_a_trace() {
     assert_eq!(inbox.prune(15_000, 5_000).unwrap().removed, 0, "it ended exactly so long ago");
     let pruned = inbox.prune(15_001, 5_000).unwrap();
     assert_eq!((pruned.removed, pruned.more), (5, false));
-    assert_eq!(files_with_mark(dir.path()), [String::new(); 0]);
+    assert_eq!(files_with_mark(dir.path()), Vec::<String>::new());
     assert_eq!(inbox.outcome(&id("i0")).unwrap(), Known::No);
     assert_eq!(inbox.story(&run(0).to_string()).unwrap(), None);
     let left: Vec<String> = inbox.rows(None, 100).unwrap().into_iter().map(|row| row.id).collect();
@@ -87,5 +88,31 @@ fn many_are_removed_in_steps() {
     assert_eq!(removed, 700);
     assert!(size(dir.path()) < 5 * 1024 * 1024, "{}", size(dir.path()));
     assert_eq!(inbox.prune(20_000, 0).unwrap(), Pruned { removed: 0, more: false });
-    assert_eq!(files_with_mark(dir.path()), [String::new(); 0]);
+    assert_eq!(files_with_mark(dir.path()), Vec::<String>::new());
+}
+
+/// FS-3: one transaction removes few texts where they are long, and always at least one.
+#[test]
+fn long_texts_are_removed_few_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut inbox = Inbox::open(dir.path()).unwrap();
+    let long = "x".repeat(3 * 1024 * 1024);
+    for (number, answer) in
+        [&long[..], "short", &long, &long, "short", "short", &long.repeat(4)].iter().enumerate()
+    {
+        let name = format!("i{number}");
+        submit(&mut inbox, "p", &name, "text").unwrap();
+        inbox.begin(&id(&name), run(number as u64), Way::Sandbox, false, 1000).unwrap();
+        inbox.finish(&id(&name), 10_000, &answered(answer), Some((run(number as u64), "{}"))).unwrap();
+    }
+    let mut steps = Vec::new();
+    loop {
+        let step = inbox.remove_some(i64::MAX).unwrap();
+        if step == 0 {
+            break;
+        }
+        steps.push(step);
+    }
+    assert_eq!(steps, [3, 3, 1]);
+    assert_sound(&inbox);
 }

@@ -53,6 +53,16 @@ fn refused(state: State, refusal: &Refusal) -> Ending<'_> {
     Ending { state, answer: None, refusal: Some(refusal) }
 }
 
+/// Where what is tested is not the disk.
+fn hurry(inbox: &Inbox) {
+    inbox.connection.pragma_update(None, "synchronous", "OFF").unwrap();
+}
+
+/// A directory in memory, where there is such a place.
+fn in_memory() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
 /// All that the inbox says, to be compared.
 fn everything(inbox: &Inbox) -> String {
     let rows = inbox.rows(None, u16::MAX).unwrap();

@@ -159,13 +159,12 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let mut model = Model::default();
         let mut inbox = Inbox::open_with(dir.path(), schema::STEPS, BOUNDS).unwrap();
-        // What is tested here is not the disk.
-        inbox.connection.pragma_update(None, "synchronous", "OFF").unwrap();
+        hurry(&inbox);
         for (now, act) in acts.into_iter().enumerate() {
             if matches!(act, Act::Reopen) {
                 drop(inbox);
                 inbox = Inbox::open_with(dir.path(), schema::STEPS, BOUNDS).unwrap();
-                inbox.connection.pragma_update(None, "synchronous", "OFF").unwrap();
+                hurry(&inbox);
             }
             step(&mut inbox, &mut model, act, now as u64);
             prop_assert_eq!(inbox.queued_count().unwrap() as usize, model.waiting().count());

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use ipc_proto::Code;
+use proptest::prelude::*;
 
 use super::*;
 
@@ -35,6 +37,7 @@ fn assert_refused(dir: &Path, what: &str) -> InboxError {
 fn filled() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let mut inbox = Inbox::open(dir.path()).unwrap();
+    hurry(&inbox);
     for number in 0..40 {
         submit(&mut inbox, "p", &format!("i{number}"), &"text ".repeat(400)).unwrap();
     }
@@ -77,7 +80,9 @@ fn the_settings_hold() {
             let found = inbox.connection.pragma_query_value(None, setting, |row| match row.get(0)? {
                 rusqlite::types::Value::Integer(number) => Ok(number.to_string()),
                 rusqlite::types::Value::Text(text) => Ok(text),
-                other => panic!("{setting}: {other:?}"),
+                other @ (rusqlite::types::Value::Null
+                | rusqlite::types::Value::Real(_)
+                | rusqlite::types::Value::Blob(_)) => panic!("{setting}: {other:?}"),
             });
             let found = found.unwrap();
             assert_eq!(found, value, "{setting}");
@@ -176,6 +181,41 @@ fn a_broken_page_is_noticed() {
         }
     }
     assert!(refused >= 9 && read > 20, "{refused} {read}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// PRV-6: whatever the file holds, it is refused and left as it is, or read without a panic; and no wrong text is a task.
+    #[test]
+    fn any_bytes_are_refused_or_read(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..40),
+        in_the_head in any::<bool>(),
+    ) {
+        static FILLED: OnceLock<Vec<u8>> = OnceLock::new();
+        let filled = FILLED.get_or_init(|| std::fs::read(filled().path().join("inbox.db")).unwrap());
+        let dir = in_memory();
+        let file = dir.path().join("inbox.db");
+        let mut bytes = filled.clone();
+        for (index, byte) in changes {
+            let at = index.index(if in_the_head { 4096 } else { bytes.len() });
+            bytes[at] = byte;
+        }
+        std::fs::write(&file, &bytes).unwrap();
+        let Ok(mut inbox) = Inbox::open(dir.path()) else {
+            prop_assert_eq!(std::fs::read(&file).unwrap(), bytes);
+            return Ok(());
+        };
+        let _ = (inbox.rows(None, 1000), inbox.waiting(), inbox.story("i3"), inbox.outcome(&id("i3")));
+        for number in 0..40 {
+            let name = id(&format!("i{number}"));
+            if let Ok(text) = inbox.task(&name) {
+                prop_assert_eq!(text, "text ".repeat(400).into_bytes());
+            }
+            let _ = inbox.refuse(&name, 1000, false, &refusal());
+        }
+        let _ = (submit(&mut inbox, "p", "more", "text"), inbox.prune(5000, 0));
+    }
 }
 
 /// PRV-6: a table, index or trigger too many or too few is no inbox.
