@@ -1,6 +1,8 @@
 //! The client of a node's control socket: connect, greet, ask; and ask again where a node that is coming back by itself was lost.
 
+use std::fs::Metadata;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,8 @@ pub(crate) mod fake;
 #[cfg(test)]
 mod tests;
 
+/// The file below the state that a node holds a lock on.
+const LOCK: &str = "node.lock";
 /// How long a node may take for its first word, and for an answer that costs it nothing.
 const PROMPT: Duration = Duration::from_secs(30);
 /// How long a node that was lost may take to come back. It starts anew by itself, the second time after a pause.
@@ -61,24 +65,30 @@ impl From<Failure> for Trouble {
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     sockets: Vec<PathBuf>,
+    /// What a node holds as long as it is there, between two lives of it as well.
+    locks: Vec<PathBuf>,
 }
 
 impl Places {
     /// What the operator chose with `--user` or `--system`; neither: their own node if it runs, else the service.
     pub(crate) fn chosen(anet: &Anet) -> Result<Places, Trouble> {
-        let mut sockets = Vec::new();
+        let mut places = Places { sockets: Vec::new(), locks: Vec::new() };
+        let mut add = |directories: &Directories| {
+            places.sockets.extend(directories.control_sockets());
+            places.locks.push(directories.state.join(LOCK));
+        };
         if !anet.system {
-            sockets.extend(Directories::find()?.control_sockets());
+            add(&Directories::find()?);
         }
         if !anet.user {
-            sockets.extend(Directories::service().control_sockets());
+            add(&Directories::service());
         }
-        Ok(Places { sockets })
+        Ok(places)
     }
 
     #[cfg(test)]
     pub(crate) fn of(socket: PathBuf) -> Places {
-        Places { sockets: vec![socket] }
+        Places { sockets: vec![socket], locks: Vec::new() }
     }
 
     /// Whether root means the service where it does not say which node: that one runs, and root's own does not.
@@ -90,6 +100,25 @@ impl Places {
             directories.control_sockets().iter().any(|socket| !matches!(open(socket), Err(Failure::Absent)))
         };
         Ok(!listens(&Directories::find()?) && listens(&Directories::service()))
+    }
+
+    /// Connects, and waits for a node that is starting, or between two lives: it has its lock, but does not listen yet.
+    pub(crate) fn reach(&self) -> Result<Node, Failure> {
+        let began = Instant::now();
+        loop {
+            match self.connect() {
+                Err(Failure::Lost | Failure::Absent) if began.elapsed() < RETURN && self.is_expected() => {
+                    std::thread::sleep(PAUSE);
+                }
+                reached => return reached,
+            }
+        }
+    }
+
+    /// Whether somebody holds the lock of a node. Looked up, not tried: trying it would keep a node from starting.
+    fn is_expected(&self) -> bool {
+        let held = std::fs::read_to_string("/proc/locks").unwrap_or_default();
+        self.locks.iter().filter_map(|path| path.metadata().ok()).any(|file| is_locked(&held, &file))
     }
 
     /// Connects to the first at which somebody listens, and greets.
@@ -116,6 +145,21 @@ impl Places {
 pub(crate) struct Node {
     channel: Channel<ToNode, FromNode>,
     since: Instant,
+}
+
+/// Whether the kernel's list (`/proc/locks`, proc(5)) has a lock of flock(2) on the file.
+fn is_locked(list: &str, file: &Metadata) -> bool {
+    let device = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+    list.lines().any(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let (kind, place) = (words.nth(1), words.nth(3));
+        let mut place = place.unwrap_or_default().split(':');
+        let mut number = || u32::from_str_radix(place.next()?, 16).ok();
+        let listed = number().zip(number());
+        let inode = place.next().and_then(|inode| inode.parse().ok());
+        // A file system without a device of its own may be listed with another than stat(2) says.
+        kind == Some("FLOCK") && inode == Some(file.ino()) && (listed == Some(device) || device.0 == 0)
+    })
 }
 
 fn open(socket: &Path) -> Result<Channel<ToNode, FromNode>, Failure> {
@@ -318,7 +362,7 @@ pub(crate) struct Client {
 impl Client {
     /// Connects.
     pub(crate) fn connect(places: Places) -> Result<Client, Failure> {
-        let node = places.connect();
+        let node = places.reach();
         // One that ends at this moment may be about to come back.
         let node = match node {
             Err(Failure::Lost) => None,

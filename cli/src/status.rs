@@ -184,7 +184,7 @@ enum Seen {
 impl Watched {
     /// One that is there.
     fn new(places: Places) -> Result<Watched, Failure> {
-        let node = Some(places.connect()?);
+        let node = Some(places.reach()?);
         Ok(Watched { places, node, away: None })
     }
 

@@ -37,6 +37,7 @@ pub(super) fn edit(text: &str, changes: &[Change]) -> Result<Edited, Trouble> {
     let mut document: DocumentMut = unix
         .parse()
         .map_err(|error: toml_edit::TomlError| Trouble::new(Code::BadConfig, error.message().to_owned()))?;
+    let was_empty = document.is_empty();
     let mut changed = Vec::new();
     for change in changes {
         changed.extend(apply(&mut document, change)?);
@@ -44,7 +45,7 @@ pub(super) fn edit(text: &str, changes: &[Change]) -> Result<Edited, Trouble> {
     if changed.is_empty() {
         return Ok(Edited { text: text.to_owned(), changed });
     }
-    settle_trailing(&mut document, changes);
+    settle_trailing(&mut document, changes, was_empty);
     let mut text = document.to_string();
     if is_dos {
         text = text.replace('\n', "\r\n");
@@ -108,7 +109,7 @@ fn apply(document: &mut DocumentMut, change: &Change) -> Result<Option<Changed>,
 }
 
 /// Comments at the end of the file stand before what was added behind them, as they would if it had been typed.
-fn settle_trailing(document: &mut DocumentMut, changes: &[Change]) {
+fn settle_trailing(document: &mut DocumentMut, changes: &[Change], was_empty: bool) {
     let trailing = document.trailing().as_str().unwrap_or_default().to_owned();
     if !trailing.contains('#') {
         return;
@@ -121,7 +122,7 @@ fn settle_trailing(document: &mut DocumentMut, changes: &[Change]) {
         let prefix = format!("{}\n", trailing.trim_end());
         match head {
             // Nothing but comments was there before.
-            None if tables.is_empty() => {
+            None if tables.is_empty() && was_empty => {
                 if let Some(mut key) = document.key_mut(key) {
                     key.leaf_decor_mut().set_prefix(prefix);
                     document.set_trailing("");

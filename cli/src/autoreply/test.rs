@@ -64,7 +64,7 @@ fn run(places: &Places, task: &Vec<u8>, mut step: impl FnMut(&str)) -> Result<Ou
     let memory = sealed(task)?;
     loop {
         let told =
-            places.connect().and_then(|node| node.outcome(&ToNode::Test, Some(memory.as_fd()), &mut step));
+            places.reach().and_then(|node| node.outcome(&ToNode::Test, Some(memory.as_fd()), &mut step));
         match told {
             Err(Failure::Trouble(trouble))
                 if trouble.code == Code::SandboxUnavailable && began.elapsed() < STARTING =>

@@ -57,7 +57,7 @@ fn no_node_is_said_at_once() {
 fn the_operators_own_node_comes_first() {
     let own = Fake::once(|caller| caller.greet());
     let service = Fake::once(|caller| caller.greet());
-    let places = Places { sockets: vec![own.socket(), service.socket()] };
+    let places = Places { sockets: vec![own.socket(), service.socket()], locks: Vec::new() };
     drop(places.connect().unwrap());
     own.join();
     drop(places.connect().unwrap());
@@ -184,4 +184,43 @@ fn a_node_that_stays_away_is_given_up() {
     assert_eq!(code(client.ask(ask).unwrap_err()), Code::BadDatabase);
     assert_eq!(client.ask(ask).unwrap(), status());
     node.join();
+}
+
+/// PRV-6: a node that has its lock and does not listen yet is waited for; one without it is not there.
+#[test]
+fn a_node_that_is_starting_is_waited_for() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("node.lock");
+    let file = std::fs::File::create(&path).unwrap();
+    let node = Fake::start(vec![Life::Away(Duration::from_millis(400)), serves(|caller| caller.greet())]);
+    let places = Places { sockets: vec![node.socket()], locks: vec![path] };
+    assert!(!places.is_expected());
+    assert!(matches!(places.reach(), Err(Failure::Absent)));
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert!(places.is_expected());
+    drop(places.reach().unwrap());
+    node.join();
+    drop(file);
+    assert!(!places.is_expected());
+}
+
+/// Lines as the kernel writes them: another file's, another kind's, a waiting one's, half a line.
+#[test]
+fn locks_are_read_from_the_kernels_list() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let found = file.as_file().metadata().unwrap();
+    let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    let line = |kind: &str, inode: u64| {
+        format!("1: {kind}  ADVISORY  WRITE 77 {major:02x}:{minor:02x}:{inode} 0 EOF\n")
+    };
+    assert!(is_locked(&(line("POSIX", 1) + &line("FLOCK", found.ino())), &found));
+    for text in [
+        "",
+        "1: FLOCK",
+        "1: FLOCK ADVISORY WRITE 77 x",
+        &line("POSIX", found.ino()),
+        &line("FLOCK", found.ino() + 1),
+    ] {
+        assert!(!is_locked(text, &found), "{text}");
+    }
 }

@@ -180,6 +180,9 @@ fn a_watch_lives_over_a_restart() {
     }
     assert_eq!(seen, [true, false, true]);
     node.join();
+    // It counts anew each time.
+    let Seen::Away(time) = watched.look().unwrap() else { panic!("nobody is there") };
+    assert!(time < Duration::from_millis(100), "{time:?}");
 }
 
 /// A page that is taller than the terminal is cut, so that nothing scrolls away.
