@@ -6,7 +6,7 @@ use super::*;
 
 /// What may be done to the files.
 #[derive(Clone, Debug)]
-enum Damage {
+pub(super) enum Damage {
     /// One byte of one segment becomes another.
     Byte { segment: usize, at: usize, to: u8 },
     /// A line goes.
@@ -29,7 +29,7 @@ enum Damage {
     Cut { segment: usize, at: usize },
 }
 
-fn damage() -> impl Strategy<Value = Damage> {
+pub(super) fn damage() -> impl Strategy<Value = Damage> {
     let place = any::<usize>;
     prop_oneof![
         6 => (place(), place(), any::<u8>()).prop_map(|(segment, at, to)| Damage::Byte { segment, at, to }),
@@ -47,7 +47,7 @@ fn damage() -> impl Strategy<Value = Damage> {
 }
 
 impl Damage {
-    fn does(self, place: &Place) {
+    pub(super) fn does(self, place: &Place) {
         let paths = place.segments();
         let mut texts: Vec<Vec<u8>> = paths.iter().map(|path| fs::read(path).unwrap()).collect();
         let count = texts.len();
