@@ -119,6 +119,7 @@ impl Outside {
         command.descriptors.extend(stdio.into_iter().zip(STDIO));
         // No signal at our death: it would keep a minder from its work. It sees the end of the channel instead.
         command.new_session = true;
+        command.working_directory = Some(c"/".to_owned());
         let child = command.spawn()?;
         Ok((child.pid, near))
     }
