@@ -294,8 +294,8 @@ fn a_sweep_may_be_killed_at_any_moment() {
         at
     };
     let mut interrupted = 0;
-    for round in 0..25u64 {
-        let all: Vec<_> = (0..40).map(|number| make(&node, number)).collect();
+    for round in 0..12u64 {
+        let all: Vec<_> = (0..24).map(|number| make(&node, number)).collect();
         node.send(&ToLauncher::Sweep { root: c(node.runs()), older_than: 7 * 24 * 3600 * 1000 });
         if round.is_multiple_of(2) {
             std::thread::sleep(Duration::from_micros(400 * round));
@@ -310,20 +310,20 @@ fn a_sweep_may_be_killed_at_any_moment() {
             assert_eq!(files, 20, "half of it is gone: {}", at.display());
         });
         let there = there.count();
-        interrupted += usize::from((1..40).contains(&there));
+        interrupted += usize::from((1..24).contains(&there));
         let Node { place, .. } = node;
         node = Node::start_in(place);
         // A run takes one of them meanwhile.
-        let went = node.run(&node.kept("a", "i39", "ls d 2>/dev/null | wc -l"));
+        let went = node.run(&node.kept("a", "i23", "ls d 2>/dev/null | wc -l"));
         assert!(["20\n", "0\n"].contains(&went.output.as_str()), "{}", went.output);
         let (removed, left) = node.sweep(7 * DAY);
         assert_eq!(left, 0, "{}", node.log());
         assert!(removed as usize >= there.saturating_sub(1), "{removed} of {there}");
         let names: Vec<_> =
             fs::read_dir(node.runs().join("peer-a")).unwrap().map(|e| e.unwrap().file_name()).collect();
-        assert_eq!(names, ["i39"]);
+        assert_eq!(names, ["i23"]);
         assert_eq!(fs::read_dir(node.runs().join(".removing")).unwrap().count(), 0);
-        age(&node.kept_at("a", "i39"), 8 * DAY);
+        age(&node.kept_at("a", "i23"), 8 * DAY);
         assert_eq!(node.sweep(7 * DAY), (1, 0));
     }
     assert!(interrupted > 2, "some were interrupted: {interrupted}");
