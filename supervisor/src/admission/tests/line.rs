@@ -29,7 +29,7 @@ fn the_oldest_of_two_peers_start() {
     assert_eq!(next(&policy(), &situation(&none), &[]), []);
 }
 
-/// RUN-1, RUN-3: runs that this very scan starts count in it: the last run of the day is started once.
+/// RUN-1, RUN-3: runs that this very scan starts count in it: the last run of the day, or of a peer's, is started once.
 #[test]
 fn a_scan_counts_its_own_starts() {
     let one_left = counts(&[("x", 19)]);
@@ -37,6 +37,10 @@ fn a_scan_counts_its_own_starts() {
     let decisions = next(&policy(), &situation(&one_left), &waiting);
     assert_eq!(starts(&decisions), [1]);
     assert_eq!(refused(&decisions), [2, 3]);
+    let one_left = counts(&[("a", 4)]);
+    let waiting = [queued(1, "a"), queued(2, "a"), queued(3, "b"), queued(4, "b")];
+    let decisions = next(&policy(), &situation(&one_left), &waiting);
+    assert_eq!((starts(&decisions), refused(&decisions)), (vec![1, 3], vec![2]));
 }
 
 /// RUN-3: a peer whose runs are used up has its tasks refused many at once, oldest first, and nobody else's.
