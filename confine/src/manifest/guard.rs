@@ -26,8 +26,14 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
         descriptor(Kind::File, "the operator's 0, 1 and 2, whatever they are"),
         descriptor(Kind::Pipe, "logs of its children; how the run ended"),
         descriptor(Kind::Process, "its children"),
+        descriptor(Kind::Listener, "of a node: what a probe must not reach"),
+        descriptor(
+            Kind::Channel,
+            "of a node: the service manager's and the journal's sockets, opened before",
+        ),
+        descriptor(Kind::Memory, "of a node: why this life ends, for the next"),
         descriptor(Kind::Event, "signals"),
     ],
-    secrets: "none",
+    secrets: "none: keys are passed on unread",
     talks_to: &[],
 };

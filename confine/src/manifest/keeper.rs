@@ -24,10 +24,11 @@ pub(super) static PRIVILEGES: Privileges = Privileges {
     descriptors: &[
         descriptor(Kind::Terminal, "the operator's 0, 1 and 2, whatever they are"),
         descriptor(Kind::File, "the node's lock; the operator's 0, 1 and 2, whatever they are"),
-        descriptor(Kind::Memory, "why the last life ended"),
+        descriptor(Kind::Memory, "why the last life ended; keys that stood in variables, unread"),
+        descriptor(Kind::Channel, "the journal's socket"),
         descriptor(Kind::Process, "the guard"),
         descriptor(Kind::Event, "signals"),
     ],
-    secrets: "the operator's environment, as it was started with it",
+    secrets: "the operator's environment without the keys of model services, which are passed on unread",
     talks_to: &[],
 };

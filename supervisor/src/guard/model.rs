@@ -106,6 +106,19 @@ fn configured(agent: Agent, auto_reply: &AutoReply) -> Result<Option<Upstream>, 
     Ok(Some(upstream.allow_private(auto_reply.api_base_private)))
 }
 
+/// How the key in a variable is taken out of there, unread; none: there is no such variable.
+pub(super) type Take<'a> = &'a dyn Fn(&str) -> Result<Option<OwnedFd>, Trouble>;
+
+/// Out of this process's own environment.
+pub(super) fn take_variable(variable: &str) -> Result<Option<OwnedFd>, Trouble> {
+    withdraw(&CString::new(variable).unwrap_or_default()).map_err(|errno| {
+        Trouble::new(
+            Code::NoApiKey,
+            format!("{variable} cannot be moved to where the broker reads it ({errno})"),
+        )
+    })
+}
+
 /// Everything of it, or what is missing: the model, then the key.
 pub(super) fn prepare(
     asked: &AgentRequest,
@@ -114,6 +127,7 @@ pub(super) fn prepare(
     auto_reply: &AutoReply,
     limits: &Limits,
     directories: &Directories,
+    take: Take<'_>,
 ) -> Result<Model, Trouble> {
     let configured = if auto_reply.agent == asked.agent { auto_reply.model.as_str() } else { "" };
     let model = models::model(&upstream, asked.model.as_deref().unwrap_or(configured))
@@ -124,7 +138,7 @@ pub(super) fn prepare(
                 format!("it is not known which model of {upstream} is the cheapest; name one with --model ID, or set model in anet.toml"),
             )
         })?;
-    let (key, source) = key(asked, request, &upstream, directories)?;
+    let (key, source) = key(asked, request, &upstream, directories, take)?;
     let policy = ModelPolicy {
         model,
         output_tokens: limits.get(LimitName::OutputTokens).unwrap_or(OUTPUT_TOKENS),
@@ -144,6 +158,7 @@ fn key(
     request: &RunRequest,
     upstream: &Upstream,
     directories: &Directories,
+    take: Take<'_>,
 ) -> Result<(Option<OwnedFd>, KeySource), Trouble> {
     let service = models::known(upstream);
     let usual = service.map_or_else(|| upstream.host().to_string(), |service| service.credential.to_owned());
@@ -152,13 +167,7 @@ fn key(
         refuse_to_pass(variable, request)?;
     }
     if let Some(variable) = variable {
-        let name = CString::new(variable).unwrap_or_default();
-        let moved = withdraw(&name).map_err(|errno| {
-            Trouble::new(
-                Code::NoApiKey,
-                format!("{variable} cannot be moved to where the broker reads it ({errno})"),
-            )
-        })?;
+        let moved = take(variable)?;
         if moved.is_some() {
             return Ok((moved, KeySource::Variable(variable.to_owned())));
         }

@@ -268,7 +268,8 @@ fn model_access(
         agent::check_narrow(installed, work)?;
     }
     let directory = work.unwrap_or(Path::new(INSIDE_WORK));
-    let model = model::prepare(asked, request, upstream, auto_reply, limits, directories)?;
+    let model =
+        model::prepare(asked, request, upstream, auto_reply, limits, directories, &model::take_variable)?;
     let setting =
         agent::setting(asked, request, installed.as_ref(), &model.job.policy, auto_reply, directory)?;
     Ok((Some(model), setting))

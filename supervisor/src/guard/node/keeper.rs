@@ -4,7 +4,7 @@
 use std::ffi::CString;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use confine::Paths;
@@ -20,6 +20,7 @@ use rustix::termios::isatty;
 
 use super::super::Directories;
 use super::super::programs::c_path;
+use super::keys::Keys;
 use super::lock::Lock;
 use super::past::{Memory, PAST, Past};
 use super::pause::Pauses;
@@ -59,8 +60,9 @@ pub(super) fn keep(request: &DaemonRequest) -> Result<u8, Trouble> {
             format!("this program's own place is not known ({error}); mount /proc"),
         )
     })?;
+    let keys = Keys::withdraw()?;
     log::speak();
-    let keeper = Keeper { program, signals: hear()?, terminal: has_terminal() };
+    let keeper = Keeper { program, keys, signals: hear()?, terminal: has_terminal() };
     confine::enter(Role::Keeper, &Paths::default()).map_err(|error| {
         Trouble::new(Code::NotConfined, format!("the keeper could not be confined: {error}"))
     })?;
@@ -69,6 +71,7 @@ pub(super) fn keep(request: &DaemonRequest) -> Result<u8, Trouble> {
 
 struct Keeper {
     program: PathBuf,
+    keys: Keys,
     signals: Signals,
     /// It was started from a terminal, which may go.
     terminal: bool,
@@ -81,7 +84,7 @@ impl Keeper {
         loop {
             let began = Instant::now();
             let memory = Memory::with(&past)?;
-            let ended = match start(&self.program, &memory) {
+            let ended = match self.start(&memory) {
                 Ok(guard) => self.wait(&guard, &memory)?,
                 Err(trouble) if past.is_later => Ended::Refused(trouble.to_string()),
                 Err(trouble) => return Err(trouble),
@@ -106,6 +109,29 @@ impl Keeper {
                 return Ok(0);
             }
         }
+    }
+
+    /// The guard: this program again, with the same words and the operator's environment. It has no terminal, so that what is
+    /// typed there reaches the keeper alone.
+    fn start(&self, memory: &Memory) -> Result<Child, Trouble> {
+        let arguments = std::env::args_os().skip(1).map(|word| CString::new(word.into_vec()).ok());
+        let (input, output, errors) = (stdin(), stdout(), stderr());
+        let mut command = Command::new(Program::Path(c_path(&self.program)?));
+        command.argv = CString::new(GUARD).ok().into_iter().chain(arguments.flatten()).collect();
+        // What was withdrawn reads as empty, and was not so.
+        let variables =
+            std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(|name| self.keys.has(name)));
+        command.env = variables.filter_map(|(name, value)| prepare::entry(name, value)).collect();
+        command.descriptors = vec![(input, 0), (output, 1), (errors, 2), (memory.as_fd(), PAST)];
+        command.descriptors.extend(self.keys.descriptors());
+        command.parent_death_signal = true;
+        command.new_session = true;
+        command.spawn().map_err(|error| {
+            Trouble::new(
+                Code::ProgramMissing,
+                format!("{}: {error}; install anet again", self.program.display()),
+            )
+        })
     }
 
     /// Until the guard has ended; passes on what is asked of the node.
@@ -169,22 +195,6 @@ impl Keeper {
 /// One of 0, 1 and 2 is a terminal that is still there.
 fn has_terminal() -> bool {
     isatty(stdin()) || isatty(stdout()) || isatty(stderr())
-}
-
-/// The guard: this program again, with the same words and the operator's environment. It has no terminal, so that what is
-/// typed there reaches the keeper alone.
-fn start(program: &Path, memory: &Memory) -> Result<Child, Trouble> {
-    let arguments = std::env::args_os().skip(1).map(|word| CString::new(word.into_vec()).ok());
-    let (input, output, errors) = (stdin(), stdout(), stderr());
-    let mut command = Command::new(Program::Path(c_path(program)?));
-    command.argv = CString::new(GUARD).ok().into_iter().chain(arguments.flatten()).collect();
-    command.env = std::env::vars_os().filter_map(|(name, value)| prepare::entry(name, value)).collect();
-    command.descriptors = vec![(input, 0), (output, 1), (errors, 2), (memory.as_fd(), PAST)];
-    command.parent_death_signal = true;
-    command.new_session = true;
-    command.spawn().map_err(|error| {
-        Trouble::new(Code::ProgramMissing, format!("{}: {error}; install anet again", program.display()))
-    })
 }
 
 /// What the guard's end means.

@@ -14,9 +14,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal as RawSignal, pidfd_send_signal};
 
 use super::super::watch::end_all;
+use super::keys::Keys;
 use super::past::Past;
 use super::prepare::prepare;
-use super::start::{Processes, hear, start};
+use super::start::{Kept, Processes, hear, start};
 use super::systemd::Manager;
 use super::{DaemonRequest, STATUS_ANEW, STATUS_DIED, log};
 use crate::error::Trouble;
@@ -52,23 +53,33 @@ impl End {
 ///
 /// # Errors
 /// What kept the node from coming up.
-pub(super) fn live(request: &DaemonRequest, past: &Past) -> Result<End, Trouble> {
+pub(super) fn live(request: &DaemonRequest, past: &Past, keys: Keys) -> Result<End, Trouble> {
     let signals = hear()?;
     // Both open sockets, which the guard may not do any more when it waits.
     log::speak();
     let manager = Manager::find();
-    let mut prepared = prepare(request, past)?;
-    let processes = start(&mut prepared)?;
+    let prepared = prepare(request, past, &keys)?;
+    if let Err(trouble) = &prepared.job.turn {
+        tracing::warn!("{trouble}");
+    }
+    for warning in &prepared.job.warnings {
+        tracing::warn!("{warning}");
+    }
+    // What only the others have need of goes with it: what is left is what the probe tries to reach.
+    let (processes, kept) = start(prepared)?;
+    drop(keys);
     let end = confine::enter(Role::Guard, &Paths::default())
         .map_err(|error| Trouble::new(Code::NotConfined, format!("the guard could not be confined: {error}")))
-        .and_then(|_| Watch::new(&processes, &signals, &manager).until_the_end());
+        .and_then(|_| Watch::new(&processes, &kept, &signals, &manager).until_the_end());
     manager.stopping();
     let everybody = processes.others.iter().map(|(_, child)| child).chain([&processes.supervisor]);
     end_all(everybody, processes.apart, &processes.strangers);
-    prepared.control.remove();
+    kept.socket.remove();
     match &end {
         Ok(End::Died(reason)) => tracing::error!("process_died: {reason}; everything of the node was ended"),
-        Ok(End::Anew) => tracing::info!("the configuration or a program has changed: the node starts anew"),
+        Ok(End::Anew) => {
+            tracing::info!("the node starts anew: it was asked to, or what it was started from has changed")
+        }
         Ok(End::Stopped) => tracing::info!("the node has stopped"),
         Err(_) => {}
     }
@@ -82,6 +93,7 @@ const SUPERVISOR: &str = "anet-supervisor";
 
 struct Watch<'a> {
     processes: &'a Processes,
+    kept: &'a Kept,
     signals: &'a Signals,
     manager: &'a Manager,
     /// The supervisor's words can come.
@@ -95,8 +107,13 @@ struct Watch<'a> {
 }
 
 impl<'a> Watch<'a> {
-    fn new(processes: &'a Processes, signals: &'a Signals, manager: &'a Manager) -> Watch<'a> {
-        Watch { processes, signals, manager, speaks: true, serves: false, anew: false, stopping: None }
+    fn new(
+        processes: &'a Processes,
+        kept: &'a Kept,
+        signals: &'a Signals,
+        manager: &'a Manager,
+    ) -> Watch<'a> {
+        Watch { processes, kept, signals, manager, speaks: true, serves: false, anew: false, stopping: None }
     }
 
     fn until_the_end(mut self) -> Result<End, Trouble> {
@@ -201,6 +218,7 @@ impl<'a> Watch<'a> {
                     self.pass_on(RawSignal::HUP);
                 }
                 self.manager.ready();
+                tracing::info!("the node serves at {}", self.kept.socket);
                 None
             }
             Some(Word::Anew) => Some(End::Anew),

@@ -48,6 +48,8 @@ where
         .with_target(false)
         .with_level(false)
         .with_ansi(false)
+        // It would say that standard error cannot be written to on standard error, and end the process for it.
+        .log_internal_errors(false)
         .with_max_level(Level::INFO)
         .with_writer(Prefixed { writer, priorities })
         .finish()

@@ -9,6 +9,7 @@
 
 mod choices;
 mod keeper;
+mod keys;
 mod life;
 mod lock;
 pub mod log;
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 
 use ipc_proto::Code;
 
+use self::keys::Keys;
 use self::life::End;
 use self::lock::Lock;
 use self::past::{Memory, Past};
@@ -65,6 +67,7 @@ pub fn daemon(request: &DaemonRequest) -> Result<u8, Trouble> {
 /// One life, started by the keeper.
 fn guard(request: &DaemonRequest) -> Result<u8, Trouble> {
     let memory = Memory::inherited()?;
+    let keys = Keys::inherited();
     let past = memory.past()?;
     if !Lock::is_held(&Directories::of(request.mode)?, request.mode)? {
         return Err(Trouble::new(
@@ -74,7 +77,7 @@ fn guard(request: &DaemonRequest) -> Result<u8, Trouble> {
     }
     // What `ps` shows; where it cannot be set the argument says it.
     let _ = rustix::thread::set_name(c"anet-guard");
-    let lived = life::live(request, &past);
+    let lived = life::live(request, &past, keys);
     match &lived {
         Ok(End::Died(reason)) => memory.leave(reason),
         Err(trouble) => memory.leave(&trouble.to_string()),
@@ -94,5 +97,5 @@ fn service(request: &DaemonRequest) -> Result<u8, Trouble> {
     let directories = Directories::of(request.mode)?;
     prepare::check(request, &directories)?;
     let _lock = Lock::take(&directories, request.mode)?;
-    life::live(request, &Past::default()).map(|end| end.status())
+    life::live(request, &Past::default(), Keys::withdraw()?).map(|end| end.status())
 }

@@ -1,7 +1,8 @@
 //! From the configuration and the host to what a life of the node is started with.
 
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -22,6 +23,7 @@ use super::super::programs::{self, BWRAP, c_path};
 use super::super::{Directories, configuration};
 use super::DaemonRequest;
 use super::choices::Choices;
+use super::keys::Keys;
 use super::past::Past;
 use super::socket::Control;
 use super::turn::{self, Facts};
@@ -43,8 +45,8 @@ pub(super) struct Prepared {
     pub(super) log: File,
     pub(super) control: Control,
     pub(super) probe_cache: File,
-    /// What the probe tries to reach; open as long as the node lives.
-    pub(super) _listeners: Listeners,
+    /// What the probe tries to reach.
+    pub(super) listeners: Listeners,
     pub(super) model: Option<Model>,
     pub(super) signing: File,
     /// Its public half, which the supervisor writes.
@@ -57,6 +59,8 @@ pub(super) struct Prepared {
 pub(super) struct Started {
     pub(super) program: CString,
     pub(super) plan: OutsidePlan,
+    /// The values of the variables that its plan names.
+    pub(super) keys: Vec<OwnedFd>,
 }
 
 impl Prepared {
@@ -76,7 +80,7 @@ impl Prepared {
 /// # Errors
 /// What keeps the node from coming up. Whatever only keeps it from running a task is part of its job, and so is a
 /// configuration that became wrong while the node served.
-pub(super) fn prepare(request: &DaemonRequest, past: &Past) -> Result<Prepared, Trouble> {
+pub(super) fn prepare(request: &DaemonRequest, past: &Past, keys: &Keys) -> Result<Prepared, Trouble> {
     let directories = Directories::of(request.mode)?;
     // Before they are read: what changes in between is seen as a change.
     let file = configuration_file(request, &directories);
@@ -95,8 +99,6 @@ pub(super) fn prepare(request: &DaemonRequest, past: &Past) -> Result<Prepared, 
     let places = Places::make(request.mode, &directories, identities)?;
     let (_, started) = new_run()?;
 
-    // The operator's own, before the key of the model is taken out of it.
-    let environment = own_environment();
     let facts = Facts {
         config: &config,
         limits: &choices.policy.limits,
@@ -104,6 +106,7 @@ pub(super) fn prepare(request: &DaemonRequest, past: &Past) -> Result<Prepared, 
         programs: &programs,
         identities,
         root: &places.sandboxed,
+        keys,
     };
     let (turn, model) = match halted {
         Some(trouble) => (Err(trouble), None),
@@ -115,7 +118,7 @@ pub(super) fn prepare(request: &DaemonRequest, past: &Past) -> Result<Prepared, 
     watched.extend(turn::watched(&facts, turn.as_ref().ok()).into_iter().map(Watched::look));
     let mut warnings = Vec::new();
     let direct = direct_agent(&config, &choices, &turn, &mut warnings);
-    let outside = outside(&config, &choices, direct, environment)?;
+    let outside = outside(&config, &choices, direct, keys)?;
     if let Some(outside) = &outside {
         watched.push(Watched::look(plain(&outside.program)));
     }
@@ -165,7 +168,7 @@ pub(super) fn prepare(request: &DaemonRequest, past: &Past) -> Result<Prepared, 
         log: operators(rustix::stdio::stderr())?,
         control,
         probe_cache: kept.file,
-        _listeners: listeners,
+        listeners,
         model,
         signing: places.signing,
         public_key: places.public_key,
@@ -328,7 +331,7 @@ fn outside(
     config: &Config,
     choices: &Choices,
     direct: Option<DirectAgent>,
-    environment: Vec<CString>,
+    keys: &Keys,
 ) -> Result<Option<Started>, Trouble> {
     let words = &config.auto_reply.notify;
     if direct.is_none() && words.is_empty() {
@@ -339,13 +342,16 @@ fn outside(
             .map_err(|_| Trouble::new(Code::BadConfig, "auto_reply.notify: a word with a NUL byte"))
     };
     // An agent of the operator's finds its key where the operator keeps it; nobody else has need of one.
-    let environment = if direct.is_some() { environment } else { without_keys(environment) };
+    let keys = if direct.is_some() { keys.all()? } else { Vec::new() };
+    let (names, keys): (Vec<CString>, Vec<OwnedFd>) = keys.into_iter().unzip();
+    let environment = own_environment();
     let plan = OutsidePlan {
         surroundings: Surroundings { root: c_path(&choices.direct_root)?, environment },
+        keys: names,
         notify: words.iter().map(word).collect::<Result<_, _>>()?,
         direct,
     };
-    Ok(Some(Started { program: programs::find_outside()?, plan }))
+    Ok(Some(Started { program: programs::find_outside()?, plan, keys }))
 }
 
 /// What the service manager says to the node alone.
@@ -360,24 +366,20 @@ const OF_THE_NODE: [&str; 8] = [
     "WATCHDOG_USEC",
 ];
 
-/// The environment of whoever started the node, for their own programs.
+/// The environment of whoever started the node, for their own programs, without keys.
 fn own_environment() -> Vec<CString> {
     let theirs = std::env::vars_os().filter(|(name, _)| !OF_THE_NODE.iter().any(|own| name == own));
-    theirs.filter_map(|(name, value)| entry(name, value)).collect()
+    theirs.filter(|(name, _)| !is_key(name)).filter_map(|(name, value)| entry(name, value)).collect()
+}
+
+/// Whether the key of a known service is kept in a variable of this name.
+pub(super) fn is_key(name: &OsStr) -> bool {
+    models::SERVICES.iter().any(|service| name == service.variable)
 }
 
 /// As an environment has it.
 pub(super) fn entry(name: OsString, value: OsString) -> Option<CString> {
     CString::new([name.into_vec(), value.into_vec()].join(&b'=')).ok()
-}
-
-/// Without the variables that the keys of known services are kept in.
-fn without_keys(environment: Vec<CString>) -> Vec<CString> {
-    let is_key = |entry: &CString| {
-        let name = entry.to_bytes().split(|byte| *byte == b'=').next().unwrap_or_default();
-        models::SERVICES.iter().any(|service| service.variable.as_bytes() == name)
-    };
-    environment.into_iter().filter(|entry| !is_key(entry)).collect()
 }
 
 fn plain(path: &CString) -> PathBuf {

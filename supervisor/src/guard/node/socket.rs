@@ -1,5 +1,6 @@
 //! The control socket: where clients of the node connect.
 
+use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -25,11 +26,29 @@ const BACKLOG: i32 = 128;
 /// Its name until it has its mode; not longer than the one that it gets.
 const UNFINISHED: &str = "new.sock";
 
-/// A listening socket with a name, which goes with this value.
+/// A listening socket, and its name.
 #[derive(Debug)]
 pub(super) struct Control {
     pub(super) listener: OwnedFd,
-    path: PathBuf,
+    pub(super) name: Name,
+}
+
+/// The name of a socket that somebody else listens at by now.
+#[derive(Debug)]
+pub(super) struct Name(PathBuf);
+
+impl Name {
+    /// Takes it away, so that clients are told at once that there is no node.
+    pub(super) fn remove(&self) {
+        // Nobody else makes one there: the lock is ours.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.display().fmt(f)
+    }
 }
 
 impl Control {
@@ -54,12 +73,7 @@ impl Control {
             return Err(Trouble::new(Code::NodeRunning, explain::with_detail(Code::NodeRunning, &what)));
         }
         let listener = listener(path, group)?;
-        Ok(Control { listener, path: path.clone() })
-    }
-
-    /// Takes the name away, so that clients are told at once that there is no node.
-    pub(super) fn remove(&self) {
-        let _ = fs::remove_file(&self.path);
+        Ok(Control { listener, name: Name(path.clone()) })
     }
 }
 

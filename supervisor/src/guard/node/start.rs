@@ -15,10 +15,13 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 
 use super::super::ground::{BrokerEnds, channel, channel_errno, confirm, not_started, seal};
+use super::super::probe::Listeners;
 use super::super::watch::children;
 use super::prepare::{Prepared, Started};
+use super::socket::Name;
 use crate::error::Trouble;
 use crate::node::job::Mode;
+use crate::outside::KEYS;
 
 /// What the guard hears.
 pub(super) const HEARD: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
@@ -47,8 +50,16 @@ struct Wires {
     processes: OwnedFd,
 }
 
+/// What stays with the guard when all are started.
+#[derive(Debug)]
+pub(super) struct Kept {
+    pub(super) socket: Name,
+    /// What the probe tries to reach, as often as it is made.
+    _listeners: Listeners,
+}
+
 /// Starts all of them, each beside the others. The signals that the guard hears are blocked already.
-pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
+pub(super) fn start(mut prepared: Prepared) -> Result<(Processes, Kept), Trouble> {
     let strangers = children();
     let (to_launcher, launcher_end) = Channel::<ToLauncher, FromLauncher>::pair().map_err(channel)?;
     let (to_proxy, proxy_end) = Channel::<ToProxy, FromProxy>::pair().map_err(channel)?;
@@ -70,7 +81,7 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     };
     let launcher_end = launcher_end.into_fd();
 
-    let supervisor = start_supervisor(prepared, &wires)?;
+    let supervisor = start_supervisor(&prepared, &wires)?;
     let (launcher, mut apart) = prepared.ground.start_launcher(&launcher_end, true)?;
     let upstream = prepared.model.as_ref().map(|model| model.job.upstream.clone());
     let proxy = prepared.ground.start_proxy(&proxy_end.into_fd(), upstream, Some(&broker_ends))?;
@@ -78,7 +89,7 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
     let key = prepared.model.as_mut().and_then(|model| model.key.take());
     let broker = prepared.ground.start_broker(&broker_ends, &plan, key, Some(&prepared.signing))?;
     let outside = match (&prepared.outside, outside_end) {
-        (Some(outside), Some(end)) => Some(start_outside(prepared, outside, &end)?),
+        (Some(outside), Some(end)) => Some(start_outside(&prepared, outside, &end)?),
         (Some(_) | None, Some(_) | None) => None,
     };
 
@@ -93,8 +104,8 @@ pub(super) fn start(prepared: &mut Prepared) -> Result<Processes, Trouble> {
         others.push(("anet-outside", confirm("anet-outside", outside)?));
     }
     let processes = Processes { supervisor, others, words, apart, strangers };
-    tell(&processes, prepared, told);
-    Ok(processes)
+    tell(&processes, &prepared, told);
+    Ok((processes, Kept { socket: prepared.control.name, _listeners: prepared.listeners }))
 }
 
 const LAUNCHER: &str = "anet-launcher";
@@ -124,11 +135,12 @@ fn start_supervisor(prepared: &Prepared, wires: &Wires) -> Result<Starting, Trou
 /// What it starts is the operator's own and may do what the operator may: no_new_privs would hold for all of it.
 fn start_outside(prepared: &Prepared, outside: &Started, end: &OwnedFd) -> Result<Starting, Trouble> {
     let plan = seal(&outside.plan)?;
-    let given = vec![
+    let mut given = vec![
         (end.as_fd(), descriptors::CHANNEL),
         (prepared.log.as_fd(), descriptors::LOG),
         (plan.as_fd(), descriptors::PLAN),
     ];
+    given.extend(outside.keys.iter().map(AsFd::as_fd).zip(KEYS..));
     // As a service it is no root's: it starts `notify` alone.
     let identity = match prepared.job.mode {
         Mode::User => None,

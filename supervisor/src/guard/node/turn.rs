@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ipc_proto::init::{CommandPlan, Purpose};
 use ipc_proto::launcher::{FilePlan, INSIDE_HOME, INSIDE_PATH, INSIDE_WORK};
 use ipc_proto::limits::{LimitName, Limits};
-use ipc_proto::{Code, RunId};
+use ipc_proto::{Code, RunId, Upstream};
 
 use super::super::agent::{self, Setting};
 use super::super::bounds::refuse_the_model_service;
@@ -19,6 +19,7 @@ use super::super::programs::{self, Found, c_path};
 use super::super::request::RunRequest;
 use super::super::{AgentRequest, Directories};
 use super::choices::request;
+use super::keys::Keys;
 use crate::agents::Installed;
 use crate::config::{Agent, AutoReply, Backend, Config};
 use crate::error::Trouble;
@@ -34,6 +35,7 @@ pub(super) struct Facts<'a> {
     pub(super) identities: Identities,
     /// Where the launcher makes the runs' directories.
     pub(super) root: &'a Path,
+    pub(super) keys: &'a Keys,
 }
 
 /// The turn, and its model with the key. Checked in the order in which an operator would set it up: the service, the agent's
@@ -47,10 +49,7 @@ pub(super) fn turn(facts: &Facts<'_>) -> Result<(Turn, Option<Model>), Trouble> 
     let (installed, model) = match (&request.agent, auto_reply.backend) {
         (Some(asked), Backend::Openai) => {
             let upstream = model::asked_directly(auto_reply)?;
-            (
-                None,
-                Some(model::prepare(asked, &request, upstream, auto_reply, facts.limits, facts.directories)?),
-            )
+            (None, Some(model_at(asked, &request, upstream, facts)?))
         }
         (Some(asked), Backend::Exec) => {
             programs::check_bwrap()?;
@@ -134,7 +133,18 @@ fn model_of(asked: &AgentRequest, request: &RunRequest, facts: &Facts<'_>) -> Re
         return Ok(None);
     }
     let upstream = model::upstream(asked, auto_reply)?;
-    model::prepare(asked, request, upstream, auto_reply, facts.limits, facts.directories).map(Some)
+    model_at(asked, request, upstream, facts).map(Some)
+}
+
+/// The model at a service, with its key.
+fn model_at(
+    asked: &AgentRequest,
+    request: &RunRequest,
+    upstream: Upstream,
+    facts: &Facts<'_>,
+) -> Result<Model, Trouble> {
+    let take = |variable: &str| facts.keys.key(variable);
+    model::prepare(asked, request, upstream, &facts.config.auto_reply, facts.limits, facts.directories, &take)
 }
 
 fn files(request: &RunRequest, visible: &[PathBuf], facts: &Facts<'_>) -> Result<FilePlan, Trouble> {
