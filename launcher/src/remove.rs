@@ -4,6 +4,9 @@
 //! a few descriptors are enough for any depth, no path is ever longer than one name, and no `..` is ever followed, which
 //! somebody could have moved. Links are removed, never followed; everything is done relative to a directory's descriptor.
 //!
+//! A directory may refuse to be moved: one in a btrfs subvolume, which a run can make, cannot leave that. It is moved up as far
+//! as it can be, and emptied where it is if it cannot be moved at all.
+//!
 //! It is done in steps, so that whoever else waits for the launcher does not wait long: a step goes on reading where the
 //! last one stopped. (What was removed still takes its time to be read over, on file systems whose directories never shrink.)
 
@@ -23,6 +26,8 @@ use rustix::io::Errno;
 const BUFFER: usize = 32 * 1024;
 /// Passes over one directory without anything gone before it counts as one that cannot be emptied.
 const PATIENCE: u32 = 3;
+/// How deep directories are emptied that cannot be moved.
+const MAX_INSIDE: usize = 16;
 
 /// A directory on its way to being empty.
 #[derive(Debug)]
@@ -50,8 +55,9 @@ pub enum Progress {
 #[derive(Debug)]
 struct Pass {
     top: Reading,
-    /// The directory at the top that is being emptied, by its name there.
-    inside: Option<(CString, Reading)>,
+    /// The directory at the top that is being emptied, by its name there; and below it one that could not be moved up, and
+    /// so on.
+    inside: Vec<(CString, Reading)>,
     /// It had something in it.
     found: bool,
     /// Something of it is gone.
@@ -133,24 +139,27 @@ impl Removal {
                 Some(pass) => pass,
                 none => none.insert(Pass {
                     top: Reading::new(reopen(&self.top)?),
-                    inside: None,
+                    inside: Vec::new(),
                     found: false,
                     progress: false,
                 }),
             };
-            if let Some((name, inside)) = &mut pass.inside {
+            if let Some((name, inside)) = pass.inside.last_mut() {
                 match inside.next_name()? {
                     Some((inner, kind)) => {
-                        pass.progress = true;
-                        if !remove_one(&inside.directory, &inner, kind)? {
-                            move_up(&inside.directory, &inner, &self.top, &mut self.serial)?;
+                        if remove_one(&inside.directory, &inner, kind)?
+                            || pass.move_up(&self.top, &inner, &mut self.serial)?
+                        {
+                            pass.progress = true;
                         }
                     }
                     None => {
+                        let name = std::mem::take(name);
+                        pass.inside.pop();
+                        let above = pass.inside.last().map_or(&self.top, |(_, above)| &above.directory);
                         // What was added to a directory while it is read may be missed by the reading: the next pass
                         // finds it.
-                        pass.progress |= remove_one(&self.top, name, FileType::Directory)?;
-                        pass.inside = None;
+                        pass.progress |= remove_one(above, &name, FileType::Directory)?;
                     }
                 }
                 continue;
@@ -163,7 +172,7 @@ impl Removal {
                         pass.progress = true;
                     } else {
                         let directory = enter(&self.top, &name)?;
-                        pass.inside = Some((name, Reading::new(directory)));
+                        pass.inside.push((name, Reading::new(directory)));
                     }
                 }
                 None => {
@@ -184,17 +193,37 @@ impl Removal {
     }
 }
 
-/// Gives a directory that is not empty a name at the top.
-fn move_up(from: &OwnedFd, name: &CStr, top: &OwnedFd, serial: &mut u64) -> io::Result<()> {
-    // To move a directory its own `..` is written, which wants the right to write it.
-    drop(enter(from, name)?);
+impl Pass {
+    /// Gives a directory in the innermost one, which is not empty, a name at the top. Where that cannot be, it gets one in a
+    /// directory as far up as can be, and where there is none, it is emptied where it is. Says no in that case.
+    fn move_up(&mut self, top: &OwnedFd, name: &CStr, serial: &mut u64) -> io::Result<bool> {
+        let Some(((_, from), above)) = self.inside.split_last() else { return Ok(false) };
+        // To move a directory its own `..` is written, which wants the right to write it.
+        let directory = enter(&from.directory, name)?;
+        let mut refused = None;
+        for to in std::iter::once(top).chain(above.iter().map(|(_, above)| &above.directory)) {
+            match rename_to(&from.directory, name, to, serial) {
+                Ok(()) => return Ok(true),
+                Err(error) => refused = Some(error),
+            }
+        }
+        match refused {
+            Some(error) if self.inside.len() >= MAX_INSIDE => Err(error.into()),
+            Some(_) | None => {
+                self.inside.push((name.to_owned(), Reading::new(directory)));
+                Ok(false)
+            }
+        }
+    }
+}
+
+fn rename_to(from: &OwnedFd, name: &CStr, to: &OwnedFd, serial: &mut u64) -> Result<(), Errno> {
     loop {
         *serial += 1;
-        let new = CString::new(format!("anet-removing-{serial}")).map_err(io::Error::other)?;
-        match rename_new(from, name, top, &new) {
-            Ok(()) => return Ok(()),
+        let new = CString::new(format!("anet-removing-{serial}")).map_err(|_| Errno::INVAL)?;
+        match rename_new(from, name, to, &new) {
             Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
+            other => return other,
         }
     }
 }
@@ -385,5 +414,68 @@ mod tests {
         fs::create_dir_all(place.path().join("anet-removing-2/anet-removing-1/z")).unwrap();
         empty(place.path(), usize::MAX);
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+    }
+
+    /// A file system mounted for a test, where that can be done.
+    struct Mounted(std::path::PathBuf);
+
+    impl Mounted {
+        /// What is in `lower` cannot be moved between directories in there: as with a subvolume, that would be EXDEV.
+        fn overlay(place: &Path) -> Option<Mounted> {
+            let at = |name: &str| place.join(name).display().to_string();
+            for name in ["upper", "work", "merged"] {
+                fs::create_dir(at(name)).unwrap();
+            }
+            let options = format!(
+                "lowerdir={},upperdir={},workdir={},redirect_dir=off",
+                at("lower"),
+                at("upper"),
+                at("work")
+            );
+            let mut mount = std::process::Command::new("mount");
+            mount.args(["-t", "overlay", "overlay", "-o", &options, &at("merged")]);
+            let mounted = mount.output().is_ok_and(|done| done.status.success());
+            if !mounted {
+                eprintln!("skipped: nothing can be mounted here");
+            }
+            mounted.then(|| Mounted(at("merged").into()))
+        }
+    }
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            let _ = std::process::Command::new("umount").arg(&self.0).status();
+        }
+    }
+
+    /// FS-5: a directory that cannot be moved is emptied where it is, and one that can be moved a little is moved a little.
+    #[test]
+    fn what_cannot_be_moved_is_emptied_where_it_is() {
+        let place = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
+        let fixed = place.path().join("lower/a/b/c/d/e");
+        fs::create_dir_all(&fixed).unwrap();
+        for above in fixed.ancestors().take(5) {
+            fs::write(above.join("file"), "x").unwrap();
+        }
+        let Some(mounted) = Mounted::overlay(place.path()) else { return };
+        // What is made above it can be moved.
+        let deep = mounted.0.join("a/b/c").join("x/".repeat(60));
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("file"), "x").unwrap();
+        let refused = fs::rename(mounted.0.join("a/b/c"), mounted.0.join("c")).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::CrossesDevices);
+        assert!(empty(&mounted.0, 10) > 5);
+        assert_eq!(fs::read_dir(&mounted.0).unwrap().count(), 0);
+    }
+
+    /// FS-5: deeper than that it stays, and that is said.
+    #[test]
+    fn what_cannot_be_moved_is_not_followed_for_ever() {
+        let place = tempfile::Builder::new().tempdir_in("/dev/shm").unwrap();
+        fs::create_dir_all(place.path().join("lower").join("x/".repeat(MAX_INSIDE + 2))).unwrap();
+        let Some(mounted) = Mounted::overlay(place.path()) else { return };
+        let mut removal = Removal::new(open(&mounted.0), c"lock");
+        let refused = removal.step(usize::MAX).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::CrossesDevices);
     }
 }

@@ -17,8 +17,9 @@ const WANTED: u64 = 4096;
 /// a sweep.
 const OWN: usize = 96;
 /// What a run has at most, its measured directories aside: its group, three directories with their locks or records, a
-/// channel, two processes, bwrap's errors, the probe's decoy, two listeners, a terminal, the meter's pipe, a removal.
-const RUN: usize = 20;
+/// channel, two processes, bwrap's errors, the probe's decoy, two listeners, a terminal, the meter's pipe; and when these are
+/// closed, a removal.
+const RUN: usize = 28;
 /// A directory that a dead launcher left, and its lock.
 const LEFT_BEHIND: usize = 2;
 
