@@ -186,3 +186,55 @@ pub(crate) struct CredentialName {
     /// Its name: that of the service (anthropic, openai, openrouter ...), its host's, or any for --credential
     pub(crate) name: String,
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// CLI, USE-1: every command has help with an example, and the tree of commands is sound.
+    #[test]
+    fn every_command_has_an_example() {
+        fn look(command: &mut clap::Command, path: &str) {
+            let help = command.render_long_help().to_string();
+            assert!(help.contains("Example:") && help.contains("anet "), "{path}: {help}");
+            for inner in command.get_subcommands_mut().filter(|inner| inner.get_name() != "help") {
+                let path = format!("{path} {}", inner.get_name());
+                look(inner, &path);
+            }
+        }
+        let mut command = Anet::command();
+        command.clone().debug_assert();
+        command.build();
+        look(&mut command, "anet");
+    }
+
+    /// CLI: the contract's words are taken as it has them.
+    #[test]
+    fn the_contracts_commands_are_taken() {
+        for line in [
+            "anet submit --peer a --wait --interaction i text",
+            "anet submit --peer a",
+            "anet --user inbox --state queued --peer p -n 3 --json",
+            "anet show ID",
+            "anet status --watch --json",
+            "anet --system status",
+            "anet doctor --json",
+            "anet doctor --explain no_bwrap",
+            "anet doctor --apparmor-profile",
+            "anet autoreply show",
+            "anet autoreply set --egress-allow a.example,b.example",
+            "anet autoreply set --egress-allow=",
+            "anet autoreply test",
+            "anet autoreply test text --config f",
+        ] {
+            let words = line.split(' ');
+            assert!(Anet::try_parse_from(words).is_ok(), "{line}");
+        }
+        for line in ["anet submit text", "anet --user --system status", "anet autoreply", "anet inbox -n -1"]
+        {
+            assert!(Anet::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

@@ -16,16 +16,14 @@ use zeroize::Zeroizing;
 
 use crate::arguments::{Anet, Credential, CredentialAction};
 use crate::linux::print;
+use crate::node::mode;
 
 /// What ends a prompt before its line does.
 const INTERRUPTIONS: [Signal; 5] =
     [Signal::SIGINT, Signal::SIGQUIT, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGTSTP];
 
 pub(crate) fn perform(anet: &Anet, credential: &Credential) -> Result<u8, Trouble> {
-    if anet.system {
-        return Err(Trouble::new(Code::NotInThisVersion, "--system is not in this version; leave it out"));
-    }
-    let store = || Store::open(&Directories::find()?);
+    let store = || Store::open(&Directories::of(mode(anet)?)?);
     match &credential.action {
         CredentialAction::Set(named) => {
             // The name is looked at before anybody types a secret.

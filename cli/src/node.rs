@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use supervisor::error::Trouble;
 use supervisor::explain;
 use supervisor::guard::Directories;
+use supervisor::node::job::Mode;
 
 use crate::arguments::Anet;
 
@@ -91,17 +92,6 @@ impl Places {
         Places { sockets: vec![socket], locks: Vec::new() }
     }
 
-    /// Whether root means the service where it does not say which node: that one runs, and root's own does not.
-    pub(crate) fn is_service_roots() -> Result<bool, Trouble> {
-        if !rustix::process::geteuid().is_root() {
-            return Ok(false);
-        }
-        let listens = |directories: &Directories| {
-            directories.control_sockets().iter().any(|socket| !matches!(open(socket), Err(Failure::Absent)))
-        };
-        Ok(!listens(&Directories::find()?) && listens(&Directories::service()))
-    }
-
     /// Connects, and waits for a node that is starting, or between two lives: it has its lock, but does not listen yet.
     pub(crate) fn reach(&self) -> Result<Node, Failure> {
         let began = Instant::now();
@@ -138,6 +128,21 @@ impl Places {
         }
         Err(refused)
     }
+}
+
+/// Which node's files are meant: the operator's own, unless they say the service, or are root where only the service runs.
+pub(crate) fn mode(anet: &Anet) -> Result<Mode, Trouble> {
+    if anet.system {
+        return Ok(Mode::System);
+    }
+    if anet.user || !rustix::process::geteuid().is_root() {
+        return Ok(Mode::User);
+    }
+    let listens = |directories: &Directories| {
+        directories.control_sockets().iter().any(|socket| !matches!(open(socket), Err(Failure::Absent)))
+    };
+    let is_service = listens(&Directories::service()) && !listens(&Directories::find()?);
+    Ok(if is_service { Mode::System } else { Mode::User })
 }
 
 /// A connection that greeted.

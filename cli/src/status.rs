@@ -316,12 +316,12 @@ fn drawn(title: &str, last: Option<(&State, SystemTime)>, screen: Screen) -> Str
     let shown = if lines.len() > room { room.saturating_sub(1) } else { lines.len() };
     let mut text = HOME.to_owned();
     for line in lines.iter().take(shown) {
-        text.push_str(&format!("{line}{END_OF_LINE}\r\n"));
+        text.push_str(&format!("{line}{END_OF_LINE}\n"));
     }
     if lines.len() > shown {
         let left = u64::try_from(lines.len() - shown).unwrap_or(0);
         let what = format!("... {} more; make the window taller", count(left, "line"));
-        text.push_str(&format!("{}{END_OF_LINE}\r\n", cut(&what, screen.columns.unwrap_or(80))));
+        text.push_str(&format!("{}{END_OF_LINE}\n", cut(&what, screen.columns.unwrap_or(80))));
     }
     text.push_str(END_OF_SCREEN);
     text

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use ipc_proto::control::{MAX_TASK, Outcome, State, ToNode};
 use ipc_proto::{Aid, Code, InteractionId};
 use rustix::rand::{GetRandomFlags, getrandom};
-use rustix::stdio::{stdin, stdout};
+use rustix::stdio::{stderr, stdin, stdout};
 use rustix::termios::isatty;
 use serde_json::json as value;
 use supervisor::error::{Trouble, one_line};
@@ -49,6 +49,10 @@ pub(crate) fn perform(anet: &Anet, submit: &Submit) -> Result<u8, Trouble> {
             format!("{id}\n")
         })?;
         return Ok(0);
+    }
+    if isatty(stderr()) {
+        let _ =
+            writeln!(std::io::stderr(), "{interaction} waits for its answer; Ctrl-C leaves it in the inbox");
     }
     let outcome = wait(&mut client, &interaction)?;
     tell(anet, &outcome)

@@ -18,7 +18,7 @@ use supervisor::guard::Directories;
 use supervisor::node::job::Mode;
 
 use crate::arguments::{Anet, AutoReply, AutoReplyAction};
-use crate::node::Places;
+use crate::node;
 
 pub(crate) fn perform(anet: &Anet, autoreply: &AutoReply) -> Result<u8, Trouble> {
     match &autoreply.action {
@@ -37,8 +37,7 @@ struct Place {
 
 impl Place {
     fn find(anet: &Anet) -> Result<Place, Trouble> {
-        let service = anet.system || (!anet.user && Places::is_service_roots()?);
-        let mode = if service { Mode::System } else { Mode::User };
+        let mode = node::mode(anet)?;
         let file = match &anet.config {
             Some(file) => file.clone(),
             None => Directories::of(mode)?.configuration.join("anet.toml"),

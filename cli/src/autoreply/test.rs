@@ -31,7 +31,7 @@ pub(super) fn perform(anet: &Anet, test: &Test) -> Result<u8, Trouble> {
     let mut steps = Vec::new();
     let outcome = run(&places, &task, |step| {
         let step = one_line(step);
-        let _ = writeln!(std::io::stderr(), "anet: {step}");
+        let _ = writeln!(std::io::stderr(), "{step}");
         steps.push(step);
     });
     match outcome {

@@ -135,3 +135,64 @@ pub(super) fn sentence(host: &Host, trouble: &Trouble) -> String {
         _ => trouble.sentence.clone(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host_with(apparmor: Option<ApparmorBlock>, control_groups: bool) -> Host {
+        Host {
+            kernel: "6.1".into(),
+            bwrap: Some("bubblewrap 0.8.0".into()),
+            landlock: 5,
+            apparmor,
+            control_groups,
+        }
+    }
+
+    fn weights(checks: &[Check]) -> Vec<(&'static str, Weight)> {
+        checks.iter().map(|check| (check.name, check.weight())).collect()
+    }
+
+    /// DIA-2: a missing key, and limits that cannot be had, are warnings; what nobody asked for is a note; the rest a failure.
+    #[test]
+    fn what_counts_counts() {
+        let trouble = |code| Trouble::new(code, "x");
+        assert_eq!(Check::failed("key", trouble(Code::NoApiKey)).weight(), Weight::Warning);
+        assert_eq!(Check::note("key", trouble(Code::NoApiKey)).weight(), Weight::Warning);
+        assert_eq!(Check::failed("agent", trouble(Code::AgentMissing)).weight(), Weight::Failure);
+        assert_eq!(Check::note("agent", trouble(Code::AgentMissing)).weight(), Weight::Note);
+        assert_eq!(Check::good("agent", "x").weight(), Weight::Good);
+    }
+
+    /// LIM-2, SBX-7: the levels that hold are said.
+    #[test]
+    fn levels_are_said() {
+        let checks = host(&host_with(None, false), None, &Ok(None));
+        assert!(weights(&checks).contains(&("limits", Weight::Warning)), "{checks:?}");
+        let landlock = checks.iter().find(|check| check.name == "landlock").unwrap();
+        assert!(
+            landlock.sentence.contains("version 5") && landlock.sentence.contains("neither"),
+            "{landlock:?}"
+        );
+        let checks = host(&host_with(None, true), None, &Err(Trouble::new(Code::NetnsFailed, "x")));
+        assert!(weights(&checks).contains(&("limits", Weight::Good)));
+        assert!(weights(&checks).contains(&("sandbox", Weight::Failure)));
+    }
+
+    /// PLT-3: whoever has a profile for bubblewrap is not told to install a second.
+    #[test]
+    fn a_second_profile_is_never_advised() {
+        let block = ApparmorBlock {
+            restricts_user_namespaces: true,
+            bwrap_profile: Some("/etc/apparmor.d/bwrap-userns-restrict".into()),
+            confined_by: None,
+        };
+        let trouble = Trouble::new(Code::UsernsBlocked, explain::with_detail(Code::UsernsBlocked, "uid map"));
+        let told = sentence(&host_with(Some(block), true), &trouble);
+        assert!(told.contains("bwrap-userns-restrict") && !told.contains("--apparmor-profile"), "{told}");
+        assert!(told.contains("(uid map)"), "{told}");
+        let told = sentence(&host_with(None, true), &trouble);
+        assert!(told.contains("anet doctor --apparmor-profile | sudo tee"), "{told}");
+    }
+}

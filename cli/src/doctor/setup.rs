@@ -64,8 +64,8 @@ pub(super) fn check_of(code: Code) -> Option<&'static str> {
 }
 
 fn configuration(anet: &Anet, node: Option<&Asked>) -> Result<(Config, Directories), Trouble> {
-    let is_service = anet.system || node.is_some_and(|node| node.status.mode == "system");
-    let directories = Directories::of(if is_service { Mode::System } else { Mode::User })?;
+    let is_service = node.is_some_and(|node| node.status.mode == Mode::System.as_str());
+    let directories = Directories::of(if is_service { Mode::System } else { crate::node::mode(anet)? })?;
     let (config, _) = guard::configuration(&directories, anet.config.as_deref())?;
     Ok((config, directories))
 }
@@ -195,4 +195,97 @@ fn key(service: &Upstream, directories: &Directories) -> Result<String, Trouble>
         Code::NoApiKey,
         format!("there is no key for {service}; store one with: anet credential set {usual}{or}"),
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use supervisor::config;
+
+    use super::*;
+    use crate::node::fake;
+
+    fn of(text: &str) -> Vec<(&'static str, Result<String, Code>)> {
+        let place = tempfile::tempdir().unwrap();
+        let at = place.path();
+        let directories = Directories {
+            configuration: at.into(),
+            state: at.join("state"),
+            cache: at.into(),
+            data: at.into(),
+        };
+        let config = config::parse(&format!("[auto_reply]\n{text}")).unwrap();
+        let looked = look(&config.auto_reply, &directories).into_iter();
+        looked.map(|(name, found)| (name, found.map_err(|trouble| trouble.code))).collect()
+    }
+
+    #[track_caller]
+    fn code(text: &str, check: &str) -> Option<Code> {
+        let found = of(text);
+        let found =
+            found.iter().find(|(name, _)| *name == check).unwrap_or_else(|| panic!("{check}: {found:?}"));
+        found.1.clone().err()
+    }
+
+    /// DIA-2, MOD-12, MOD-15: what is missing has its code; a custom agent needs no model, and a service of this machine no key.
+    #[test]
+    fn what_is_missing_has_its_code() {
+        let custom = "agent = \"custom\"\ncommand = [\"/bin/sh\"]\n";
+        assert_eq!(of(custom).len(), 2);
+        assert!(of(custom).iter().all(|(_, found)| found.is_ok()), "{:?}", of(custom));
+        assert_eq!(code("agent = \"custom\"", "agent"), Some(Code::AgentMissing));
+        assert_eq!(code("agent = \"custom\"\ncommand = [\"/no/such\"]", "agent"), Some(Code::AgentMissing));
+        assert_eq!(code("agent = \"cursor\"", "agent"), Some(Code::AgentUnsupported));
+        assert_eq!(code("agent = \"opencode\"", "service"), Some(Code::NoApiBase));
+        let base = "agent = \"opencode\"\napi_base = \"https://models.example.com/v1\"\n";
+        assert_eq!(
+            (code(base, "service"), code(base, "model"), code(base, "key")),
+            (None, Some(Code::NoModel), Some(Code::NoApiKey))
+        );
+        let local = "agent = \"opencode\"\napi_base = \"http://127.0.0.1:11434/v1\"\nmodel = \"m\"\n";
+        assert_eq!((code(local, "model"), code(local, "key")), (None, None));
+        assert_eq!(code("api_base = \"https://models.example.com/v1\"", "service"), Some(Code::BadConfig));
+        assert_eq!(code("api_base = \"nonsense\"", "service"), Some(Code::BadConfig));
+        assert_eq!(code("api_base = \"https://api.anthropic.com\"", "service"), None);
+        assert_eq!(code("backend = \"openai\"\nagent = \"cursor\"", "agent"), None);
+        assert_eq!(code("backend = \"openai\"", "service"), None);
+    }
+
+    /// DIA-2: a stored key is found, and is not shown.
+    #[test]
+    fn a_stored_key_is_found() {
+        let place = tempfile::tempdir().unwrap();
+        let at = place.path();
+        let directories =
+            Directories { configuration: at.into(), state: at.into(), cache: at.into(), data: at.into() };
+        let service: Upstream = "https://models.example.com/v1".parse().unwrap();
+        let trouble = key(&service, &directories).unwrap_err();
+        assert!(trouble.sentence.contains("anet credential set models.example.com"), "{trouble}");
+        let name: Name = "models.example.com".parse().unwrap();
+        Store::open(&directories).unwrap().set(&name, b"sk-canary").unwrap();
+        let words = key(&service, &directories).unwrap();
+        assert!(words.contains("models.example.com") && !words.contains("sk-canary"), "{words}");
+    }
+
+    fn asked(sandbox: ipc_proto::control::Sandbox) -> Asked {
+        Asked { status: fake::status(), sandbox }
+    }
+
+    /// DIA-2: the node's own launcher decides; where it did not get so far, the sandbox is tried here.
+    #[test]
+    fn a_node_speaks_for_its_sandbox() {
+        let good = asked(fake::status().sandbox);
+        assert_eq!(good.verdict(), Some(Ok(Some("2026-03-28T10:00:00.000Z".to_owned()))));
+        let bad = asked(fake::without_bwrap());
+        assert_eq!(bad.verdict().unwrap().unwrap_err().code, Code::NoBwrap);
+        for name in
+            ["no_api_key", "agent_missing", "no_model", "no_api_base", "bad_config", "agent_unsupported"]
+        {
+            let other = ipc_proto::control::Sandbox { code: Some(name.to_owned()), ..fake::without_bwrap() };
+            assert_eq!(asked(other).verdict(), None, "{name} says nothing of the sandbox");
+        }
+        let unknown =
+            ipc_proto::control::Sandbox { code: Some("of_tomorrow".to_owned()), ..fake::without_bwrap() };
+        let trouble = asked(unknown).verdict().unwrap().unwrap_err();
+        assert!(trouble.sentence.contains("of_tomorrow"), "{trouble}");
+    }
 }

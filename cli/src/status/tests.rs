@@ -190,7 +190,7 @@ fn a_watch_lives_over_a_restart() {
 fn a_small_window_gets_a_part() {
     let screen = Screen { columns: Some(40), rows: Some(6), colour: false };
     let text = drawn("title", Some((&status(), now())), screen);
-    assert_eq!(text.matches("\r\n").count(), 5, "{text:?}");
+    assert_eq!(text.matches('\n').count(), 5, "{text:?}");
     assert!(text.starts_with(HOME) && text.ends_with(END_OF_SCREEN) && text.contains("more"), "{text:?}");
     let whole = drawn("title", Some((&status(), now())), Screen { rows: Some(200), ..screen });
     assert!(whole.contains("supervisor") && !whole.contains("window taller"), "{whole:?}");
