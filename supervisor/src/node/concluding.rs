@@ -54,10 +54,13 @@ impl Node {
             Work::Direct(_) => None,
         };
         if let Some(trouble) = &unavailable {
-            self.sandbox.note(Err(trouble.clone()));
             self.say(&trouble.to_string());
-            let body = json!({ "code": trouble.code.as_str(), "sentence": trouble.sentence });
-            self.notify_once("sandbox_unavailable", trouble.code.as_str(), body)?;
+            // A directory that cannot be used is this run's trouble; everything else is the sandbox's, and is looked at again.
+            if trouble.code != Code::StateUnusable {
+                self.sandbox.note(Err(trouble.clone()));
+                let body = json!({ "code": trouble.code.as_str(), "sentence": trouble.sentence });
+                self.notify_once("sandbox_unavailable", trouble.code.as_str(), body)?;
+            }
         }
         let conclusion = turn.conclusion(unavailable.as_ref());
         let kind = if turn.interrupted { "run.interrupted" } else { "run.ended" };
