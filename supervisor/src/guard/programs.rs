@@ -1,6 +1,6 @@
 //! anet's own programs, found where nobody else can have changed them. No variable chooses one.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -30,7 +30,7 @@ pub(super) struct Found {
 /// Finds all of them: in the package's place, else beside this program.
 pub(super) fn find() -> Result<Found, Trouble> {
     let found = find_own()?;
-    check_bwrap()?;
+    check_bwrap(&found)?;
     Ok(found)
 }
 
@@ -61,8 +61,8 @@ pub(super) fn find_outside() -> Result<CString, Trouble> {
 }
 
 /// bubblewrap is there.
-pub(super) fn check_bwrap() -> Result<(), Trouble> {
-    if Path::new(BWRAP).is_file() {
+pub(super) fn check_bwrap(found: &Found) -> Result<(), Trouble> {
+    if Path::new(OsStr::from_bytes(found.bwrap.as_bytes())).is_file() {
         return Ok(());
     }
     Err(Trouble::new(Code::NoBwrap, crate::explain::sentence(Code::NoBwrap)))

@@ -38,6 +38,12 @@ impl Keys {
         Ok(Keys(keys))
     }
 
+    /// None.
+    #[cfg(test)]
+    pub(super) fn none() -> Keys {
+        Keys(Vec::new())
+    }
+
     /// Those that the guard was started with. To be called before anything is opened.
     pub(super) fn inherited() -> Keys {
         let numbered = SERVICES.iter().map(|service| service.variable).zip(FIRST..);

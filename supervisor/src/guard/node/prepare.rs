@@ -27,7 +27,6 @@ use super::keys::Keys;
 use super::past::Past;
 use super::socket::Control;
 use super::turn::{self, Facts};
-use crate::agents;
 use crate::chain::hex;
 use crate::config::{Agent, Config};
 use crate::error::Trouble;
@@ -99,6 +98,7 @@ pub(super) fn prepare(request: &DaemonRequest, past: &Past, keys: &Keys) -> Resu
     let places = Places::make(request.mode, &directories, identities)?;
     let (_, started) = new_run()?;
 
+    let home = std::env::var_os("HOME").map(PathBuf::from);
     let facts = Facts {
         config: &config,
         limits: &choices.policy.limits,
@@ -106,6 +106,8 @@ pub(super) fn prepare(request: &DaemonRequest, past: &Past, keys: &Keys) -> Resu
         programs: &programs,
         identities,
         root: &places.sandboxed,
+        path: &std::env::var_os("PATH").unwrap_or_default(),
+        home: home.as_deref(),
         keys,
     };
     let (turn, model) = match halted {
@@ -117,7 +119,7 @@ pub(super) fn prepare(request: &DaemonRequest, past: &Past, keys: &Keys) -> Resu
     };
     watched.extend(turn::watched(&facts, turn.as_ref().ok()).into_iter().map(Watched::look));
     let mut warnings = Vec::new();
-    let direct = direct_agent(&config, &choices, &turn, &mut warnings);
+    let direct = direct_agent(&facts, &choices, &turn, &mut warnings);
     let outside = outside(&config, &choices, direct, keys)?;
     if let Some(outside) = &outside {
         watched.push(Watched::look(plain(&outside.program)));
@@ -293,7 +295,7 @@ fn signing_key(path: &Path) -> Result<File, Trouble> {
 
 /// The agent for trusted peers, where one runs outside of the sandbox. What is missing is a warning: the sandbox may do.
 fn direct_agent(
-    config: &Config,
+    facts: &Facts<'_>,
     choices: &Choices,
     turn: &Result<Turn, Trouble>,
     warnings: &mut Vec<Trouble>,
@@ -301,16 +303,11 @@ fn direct_agent(
     if !choices.direct {
         return None;
     }
-    let auto_reply = &config.auto_reply;
+    let auto_reply = &facts.config.auto_reply;
     let found = match (auto_reply.agent, turn) {
         (Agent::Custom, _) => turn::check_command(auto_reply).map(|()| None),
         (_, Ok(Turn { installed: Some(installed), .. })) => Ok(Some(installed.clone())),
-        (agent, Ok(_) | Err(_)) => {
-            let path = std::env::var_os("PATH").unwrap_or_default();
-            let home = std::env::var_os("HOME").map(PathBuf::from);
-            let more = &auto_reply.sandbox.read_only;
-            agents::find(agent, &agents::Search { path: &path, home: home.as_deref(), more }).map(Some)
-        }
+        (_, Ok(_) | Err(_)) => turn::find(facts).map(Some),
     };
     match found {
         Ok(installed) => {
