@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod client;
+mod evidence;
 mod memory;
 mod model;
 mod start;
@@ -20,16 +21,20 @@ fn main() {
             tunnel::print();
             memory::print();
             model::print();
+            evidence::print();
         }
         ["start"] => start::print(),
         ["tunnel"] => tunnel::print(),
         ["memory"] => memory::print(),
         ["model"] => model::print(),
+        ["evidence"] => evidence::print(),
         ["ask", rest @ ..] => model::client(rest),
         ["fetch", rest @ ..] => client::fetch(rest),
         ["open", rest @ ..] => client::open(rest),
         _ => {
-            eprintln!("anet-bench: no argument for the whole table, or one of: start tunnel memory model");
+            eprintln!(
+                "anet-bench: no argument for the whole table, or one of: start tunnel memory model evidence"
+            );
             std::process::exit(2);
         }
     }
