@@ -183,6 +183,25 @@ fn a_broken_page_is_noticed() {
     assert!(refused >= 9 && read > 20, "{refused} {read}");
 }
 
+/// EVI-3: a list of interactions that is broken where nothing waits is found when it is opened.
+#[test]
+fn a_broken_list_is_found_at_once() {
+    let dir = filled();
+    let mut inbox = Inbox::open(dir.path()).unwrap();
+    for number in 0..40 {
+        inbox.refuse(&id(&format!("i{number}")), 1000, false, &refusal()).unwrap();
+    }
+    let root = "SELECT rootpage FROM sqlite_schema WHERE name = 'interaction'";
+    let page: usize = inbox.connection.query_row(root, [], |row| row.get(0)).unwrap();
+    drop(inbox);
+    let file = dir.path().join("inbox.db");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[(page - 1) * 4096 + 12..page * 4096].fill(0x41);
+    std::fs::write(&file, bytes).unwrap();
+    let error = assert_refused(dir.path(), "a broken list");
+    assert!(matches!(error, InboxError::Damaged(_)), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
