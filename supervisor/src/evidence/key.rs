@@ -33,7 +33,7 @@ pub fn key_file(directory: &Path) -> PathBuf {
     directory.with_extension("pub")
 }
 
-/// Reads a file with a key; none: there is no such file.
+/// Reads a file with a key; none: there is no such file, or nothing was written into it yet.
 ///
 /// # Errors
 /// [`Fault::Unreadable`] or [`Fault::NoKey`].
@@ -47,6 +47,9 @@ pub fn read_key(path: &Path) -> Result<Option<PublicKey>, Fault> {
             return Err(Fault::NoKey(path.to_owned()));
         }
         Err(error) => return Err(Fault::Unreadable { path: path.to_owned(), error }),
+    }
+    if text.trim().is_empty() {
+        return Ok(None);
     }
     parse_key(&text).map(Some).ok_or_else(|| Fault::NoKey(path.to_owned()))
 }
@@ -81,7 +84,9 @@ mod tests {
         write_key(&path, &[0xa5; 32]).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", "a5".repeat(32)));
         assert_eq!(read_key(&path).unwrap(), Some([0xa5; 32]));
-        for wrong in ["", "a5", &"A5".repeat(32), &"a5".repeat(33), "\u{ff}"] {
+        fs::write(&path, "\n").unwrap();
+        assert_eq!(read_key(&path).unwrap(), None);
+        for wrong in ["a5", &"A5".repeat(32), &"a5".repeat(33), "\u{ff}"] {
             fs::write(&path, wrong).unwrap();
             assert!(matches!(read_key(&path), Err(Fault::NoKey(_))), "{wrong:?}");
         }

@@ -57,11 +57,25 @@ impl<S: State> Evidence<S> {
     /// [`EvidenceError::Locked`]: another one has it. [`EvidenceError::Fault`]: what is there does not hold; nothing is
     /// changed then. [`EvidenceError::Unusable`]; else as [`Evidence::sync`].
     pub fn open(directory: &Path, now: SystemTime) -> Result<(Evidence<S>, Opened), EvidenceError> {
-        Evidence::open_with(directory, now, Sizes::NODE)
+        Evidence::open_with(directory, known_key(directory)?, now, Sizes::NODE)
+    }
+
+    /// The same, for whoever knows the key of the evidence and may not read the file beside the directory: a key means that
+    /// there was evidence already.
+    ///
+    /// # Errors
+    /// As [`Evidence::open`].
+    pub fn open_known(
+        directory: &Path,
+        key: Option<PublicKey>,
+        now: SystemTime,
+    ) -> Result<(Evidence<S>, Opened), EvidenceError> {
+        Evidence::open_with(directory, key, now, Sizes::NODE)
     }
 
     pub(super) fn open_with(
         directory: &Path,
+        key: Option<PublicKey>,
         now: SystemTime,
         sizes: Sizes,
     ) -> Result<(Evidence<S>, Opened), EvidenceError> {
@@ -69,7 +83,6 @@ impl<S: State> Evidence<S> {
         let names = File::open(directory).map_err(failed("the directory cannot be opened"))?;
         let lock = lock(directory)?;
         segment::remove_new(directory).map_err(failed("an unfinished segment cannot be removed"))?;
-        let key = known_key(directory)?;
         let list = || segment::list(directory).map_err(failed("the directory cannot be read"));
         let mut segments = list()?;
         let fresh = segments.is_empty();

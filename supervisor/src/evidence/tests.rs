@@ -81,7 +81,8 @@ impl Place {
     }
 
     fn open(&self, sizes: Sizes) -> (Evidence<Counts>, Opened) {
-        Evidence::open_with(&self.directory, time(0), sizes).unwrap()
+        Evidence::open_with(&self.directory, read_key(&key_file(&self.directory)).unwrap(), time(0), sizes)
+            .unwrap()
     }
 
     fn verify(&self) -> Result<Verified, Fault> {

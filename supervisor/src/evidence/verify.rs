@@ -34,7 +34,9 @@ struct Header {
 pub enum Begin {
     /// With the first record.
     Origin,
-    /// With the segment that holds the record this far from the end, or an earlier one.
+    /// With the segment that holds this record.
+    Record(u64),
+    /// With a segment that is followed by so many records, or more.
     Last(u64),
 }
 
@@ -228,7 +230,12 @@ pub(super) fn directory<'a, S: State>(
     let trusted = key.map(|(key, _)| key);
     let checker = match begin {
         Begin::Origin => Checker::new(trusted),
-        Begin::Last(count) => from_the_end(&mut segments, count, trusted)?,
+        Begin::Record(seq) => from_segment_of(&mut segments, seq, trusted)?,
+        Begin::Last(count) => {
+            // The last segment may have one record alone.
+            let wanted = segments.last().map_or(0, |last| last.first + 1).saturating_sub(count);
+            from_segment_of(&mut segments, wanted, trusted)?
+        }
     };
     let Some((last, rest)) = segments.split_last() else {
         return Err(record(0, directory, 0, What::Nothing));
@@ -260,17 +267,14 @@ pub(super) fn directory<'a, S: State>(
     Ok(Walked { checker, tail, length, segments: begun, bytes, key, live })
 }
 
-/// Leaves out the segments that hold none of the last `count` records. The one before the first that is read must end where
-/// that one begins; whatever is before is taken on trust.
-fn from_the_end<S: State>(
+/// Leaves out the segments before the one with the record `seq`. The last one that is left out must end where the first one
+/// begins that is read; whatever else it holds is taken on trust.
+fn from_segment_of<S: State>(
     segments: &mut Vec<Segment>,
-    count: u64,
+    seq: u64,
     trusted: Option<PublicKey>,
 ) -> Result<Checker<S>, Fault> {
-    let Some(last) = segments.last() else { return Ok(Checker::new(trusted)) };
-    // The last segment may have one record alone.
-    let wanted = (last.first + 1).saturating_sub(count);
-    let index = segments.iter().rposition(|segment| segment.first <= wanted).unwrap_or(0);
+    let index = segments.iter().rposition(|segment| segment.first <= seq).unwrap_or(0);
     let Some(before) = index.checked_sub(1).and_then(|before| segments.get(before)).cloned() else {
         return Ok(Checker::new(trusted));
     };

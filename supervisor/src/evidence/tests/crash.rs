@@ -202,6 +202,10 @@ fn what_does_not_hold_is_not_opened() {
             fs::remove_file(path).unwrap();
         }
     });
+    // Whoever knows the key otherwise says so.
+    let empty = Place::new();
+    assert!(Evidence::<Counts>::open_known(&empty.directory, Some([7; 32]), time(0)).is_err());
+    assert_eq!(empty.segments().len(), 0);
     // Another key is the node's.
     refused(&|place| write_key(&key_file(&place.directory), &Signer::new(2).key()).unwrap());
     // An empty file where a segment would be: it never has its name without its first record.

@@ -267,7 +267,7 @@ impl State for Newer {
 fn another_versions_state_is_made_anew() {
     let place = chain(60);
     let counts = place.open(SMALL).0.state().clone();
-    let newer = || Evidence::<Newer>::open_with(&place.directory, time(9), SMALL).unwrap();
+    let newer = || Evidence::<Newer>::open_with(&place.directory, None, time(9), SMALL).unwrap();
     let (evidence, opened) = newer();
     assert!(opened.recomputed);
     assert_eq!(evidence.state().counts, counts);
