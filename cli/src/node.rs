@@ -1,39 +1,32 @@
 //! The client of a node's control socket: connect, greet, ask; and ask again where a node that is coming back by itself was lost.
 
-use std::fs::Metadata;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ipc_proto::control::{FromNode, ToNode, VERSION};
 use ipc_proto::{Channel, ChannelError, Code, InteractionId, Received, bulk};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::de::DeserializeOwned;
 use supervisor::error::Trouble;
 use supervisor::explain;
-use supervisor::guard::Directories;
-use supervisor::node::job::Mode;
 
-use crate::arguments::Anet;
-
+mod client;
 #[cfg(test)]
 pub(crate) mod fake;
+mod places;
 #[cfg(test)]
 mod tests;
 
-/// The file below the state that a node holds a lock on.
-const LOCK: &str = "node.lock";
+pub(crate) use client::Client;
+pub(crate) use places::{Places, mode};
+
 /// How long a node may take for its first word, and for an answer that costs it nothing.
 const PROMPT: Duration = Duration::from_secs(30);
 /// How long a node that was lost may take to come back. It starts anew by itself, the second time after a pause.
 const RETURN: Duration = Duration::from_secs(10);
 /// Between two attempts to reach it.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A connection that held so long was no part of the last trouble.
-const SETTLED: Duration = Duration::from_secs(1);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -62,146 +55,11 @@ impl From<Failure> for Trouble {
     }
 }
 
-/// Where nodes listen, the first choice first.
-#[derive(Clone, Debug)]
-pub(crate) struct Places {
-    sockets: Vec<PathBuf>,
-    /// What a node holds as long as it is there, between two lives of it as well.
-    locks: Vec<PathBuf>,
-}
-
-impl Places {
-    /// What the operator chose with `--user` or `--system`; neither: their own node if it runs, else the service.
-    pub(crate) fn chosen(anet: &Anet) -> Result<Places, Trouble> {
-        let mut places = Places { sockets: Vec::new(), locks: Vec::new() };
-        let mut add = |directories: &Directories| {
-            places.sockets.extend(directories.control_sockets());
-            places.locks.push(directories.state.join(LOCK));
-        };
-        if !anet.system {
-            add(&Directories::find()?);
-        }
-        if !anet.user {
-            add(&Directories::service());
-        }
-        Ok(places)
-    }
-
-    #[cfg(test)]
-    pub(crate) fn of(socket: PathBuf) -> Places {
-        Places { sockets: vec![socket], locks: Vec::new() }
-    }
-
-    /// Connects, and waits for a node that is starting, or between two lives: it has its lock, but does not listen yet.
-    pub(crate) fn reach(&self) -> Result<Node, Failure> {
-        let began = Instant::now();
-        loop {
-            match self.connect() {
-                Err(Failure::Lost | Failure::Absent) if began.elapsed() < RETURN && self.is_expected() => {
-                    std::thread::sleep(PAUSE);
-                }
-                reached => return reached,
-            }
-        }
-    }
-
-    /// Whether somebody holds the lock of a node. Looked up, not tried: trying it would keep a node from starting.
-    fn is_expected(&self) -> bool {
-        let held = std::fs::read_to_string("/proc/locks").unwrap_or_default();
-        self.locks.iter().filter_map(|path| path.metadata().ok()).any(|file| is_locked(&held, &file))
-    }
-
-    /// Connects to the first at which somebody listens, and greets.
-    pub(crate) fn connect(&self) -> Result<Node, Failure> {
-        let mut refused = Failure::Absent;
-        for socket in &self.sockets {
-            match open(socket) {
-                Ok(channel) => {
-                    let node = Node { channel, since: Instant::now() };
-                    node.greet()?;
-                    return Ok(node);
-                }
-                Err(Failure::Absent) => {}
-                // Another may be open to us.
-                Err(failure @ (Failure::Lost | Failure::Trouble(_))) => refused = failure,
-            }
-        }
-        Err(refused)
-    }
-}
-
-/// Which node's files are meant: the operator's own, unless they say the service, or are root where only the service runs.
-pub(crate) fn mode(anet: &Anet) -> Result<Mode, Trouble> {
-    if anet.system {
-        return Ok(Mode::System);
-    }
-    if anet.user || !rustix::process::geteuid().is_root() {
-        return Ok(Mode::User);
-    }
-    let listens = |directories: &Directories| {
-        directories.control_sockets().iter().any(|socket| !matches!(open(socket), Err(Failure::Absent)))
-    };
-    let is_service = listens(&Directories::service()) && !listens(&Directories::find()?);
-    Ok(if is_service { Mode::System } else { Mode::User })
-}
-
 /// A connection that greeted.
 #[derive(Debug)]
 pub(crate) struct Node {
     channel: Channel<ToNode, FromNode>,
     since: Instant,
-}
-
-/// Whether the kernel's list (`/proc/locks`, proc(5)) has a lock of flock(2) on the file.
-fn is_locked(list: &str, file: &Metadata) -> bool {
-    let device = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
-    list.lines().any(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let (kind, place) = (words.nth(1), words.nth(3));
-        let mut place = place.unwrap_or_default().split(':');
-        let mut number = || u32::from_str_radix(place.next()?, 16).ok();
-        let listed = number().zip(number());
-        let inode = place.next().and_then(|inode| inode.parse().ok());
-        // A file system without a device of its own may be listed with another than stat(2) says.
-        kind == Some("FLOCK") && inode == Some(file.ino()) && (listed == Some(device) || device.0 == 0)
-    })
-}
-
-fn open(socket: &Path) -> Result<Channel<ToNode, FromNode>, Failure> {
-    let wrong = |code: Code, what: String| Failure::Trouble(Trouble::new(code, what));
-    let shown = socket.display();
-    let address = SocketAddrUnix::new(socket).map_err(|_| {
-        wrong(
-            Code::NoNode,
-            format!("{shown} is longer than a socket's path can be; set XDG_RUNTIME_DIR to a shorter one"),
-        )
-    })?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let end = Instant::now() + PROMPT;
-    loop {
-        let system = |errno: Errno| wrong(Code::NoNode, format!("{shown} cannot be asked ({errno})"));
-        let descriptor =
-            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(system)?;
-        match connect(&descriptor, &address) {
-            Ok(()) => {
-                return Channel::from_fd(descriptor).map_err(|error| wrong(Code::NoNode, error.to_string()));
-            }
-            Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR) => return Err(Failure::Absent),
-            Err(Errno::ACCESS | Errno::PERM) => {
-                return Err(wrong(Code::NotAllowed, explain::sentence(Code::NotAllowed).to_owned()));
-            }
-            // So many others are waiting that the queue is full.
-            Err(Errno::AGAIN) if Instant::now() < end => std::thread::sleep(PAUSE),
-            Err(Errno::AGAIN) => return Err(silent()),
-            Err(Errno::PROTOTYPE) => {
-                return Err(wrong(
-                    Code::OtherVersion,
-                    format!("{shown} is another program's socket; remove it"),
-                ));
-            }
-            Err(errno) => return Err(system(errno)),
-        }
-    }
 }
 
 fn silent() -> Failure {
@@ -221,6 +79,13 @@ fn unexpected(word: &FromNode) -> Failure {
 }
 
 impl Node {
+    /// Greets whoever listens at the other end.
+    fn greeted(channel: Channel<ToNode, FromNode>) -> Result<Node, Failure> {
+        let node = Node { channel, since: Instant::now() };
+        node.greet()?;
+        Ok(node)
+    }
+
     fn greet(&self) -> Result<(), Failure> {
         self.send(&ToNode::Hello { version: VERSION }, None)?;
         match self.receive(Some(PROMPT))? {
@@ -354,62 +219,6 @@ fn opened<T: DeserializeOwned>(descriptors: &[OwnedFd]) -> Result<T, Failure> {
         descriptors.first().ok_or_else(|| wrong("the node's answer came without its memory".into()))?;
     bulk::open(memory.as_fd())
         .map_err(|error| wrong(format!("{error}; see that node and command are of one version")))
-}
-
-/// A client that outlives the node's lives: whatever it asks may be asked twice.
-#[derive(Debug)]
-pub(crate) struct Client {
-    places: Places,
-    node: Option<Node>,
-    returns: Duration,
-}
-
-impl Client {
-    /// Connects.
-    pub(crate) fn connect(places: Places) -> Result<Client, Failure> {
-        let node = places.reach();
-        // One that ends at this moment may be about to come back.
-        let node = match node {
-            Err(Failure::Lost) => None,
-            connected => Some(connected?),
-        };
-        Ok(Client { places, node, returns: RETURN })
-    }
-
-    #[cfg(test)]
-    pub(crate) fn patient_for(mut self, returns: Duration) -> Client {
-        self.returns = returns;
-        self
-    }
-
-    /// Asks, and asks again after a node that was lost has come back.
-    pub(crate) fn ask<T>(&mut self, question: impl Fn(&Node) -> Result<T, Failure>) -> Result<T, Failure> {
-        let mut lost: Option<Instant> = None;
-        loop {
-            let node = match self.node.take() {
-                Some(node) => Ok(node),
-                None => self.places.connect(),
-            };
-            match node {
-                Ok(node) => match question(&node) {
-                    Err(Failure::Lost) if node.since.elapsed() >= SETTLED => lost = None,
-                    Err(Failure::Lost) => {}
-                    answer => {
-                        self.node = Some(node);
-                        return answer;
-                    }
-                },
-                Err(Failure::Lost | Failure::Absent) => {}
-                Err(failure @ Failure::Trouble(_)) => return Err(failure),
-            }
-            let since = *lost.get_or_insert_with(Instant::now);
-            if since.elapsed() >= self.returns {
-                return Err(Failure::Lost);
-            }
-            // A node that is being started anew needs the processor more than we do.
-            std::thread::sleep(PAUSE);
-        }
-    }
 }
 
 /// Text in memory that cannot be changed any more, as `Submit` and `Test` pass it.

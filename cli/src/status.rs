@@ -28,10 +28,6 @@ const HOME: &str = "\x1b[H";
 const END_OF_LINE: &str = "\x1b[K";
 /// The rest of the screen is cleared.
 const END_OF_SCREEN: &str = "\x1b[J";
-/// The cursor is not shown.
-const NO_CURSOR: &str = "\x1b[?25l";
-/// The cursor is shown.
-const CURSOR: &str = "\x1b[?25h";
 
 const PEERS: [Column; 3] = [
     Column { title: "PEER", least: 8, spare: 0 },
@@ -256,9 +252,6 @@ struct View {
 impl View {
     fn new(as_json: bool) -> View {
         let screen = if as_json { Screen::PLAIN } else { Screen::look() };
-        if screen.rows.is_some() {
-            write(NO_CURSOR);
-        }
         View { as_json, screen, last: None }
     }
 
@@ -325,14 +318,6 @@ fn drawn(title: &str, last: Option<(&State, SystemTime)>, screen: Screen) -> Str
     }
     text.push_str(END_OF_SCREEN);
     text
-}
-
-impl Drop for View {
-    fn drop(&mut self) {
-        if self.screen.rows.is_some() {
-            write(CURSOR);
-        }
-    }
 }
 
 /// False: nobody reads any longer.

@@ -39,6 +39,15 @@ pub(crate) fn perform(anet: &Anet, submit: &Submit) -> Result<u8, Trouble> {
             complain(&trouble);
             return Ok(STATUS_REFUSED);
         }
+        Err(Failure::Lost) => {
+            return Err(Trouble::new(
+                Code::NoNode,
+                format!(
+                    "the node ended before it said that it has the task, and did not come back; start it, and send the task \
+                     again with --interaction {interaction}: it is taken once"
+                ),
+            ));
+        }
         Err(failure) => return Err(failure.into()),
     };
     if !submit.wait {

@@ -80,3 +80,66 @@ fn run(places: &Places, task: &Vec<u8>, mut step: impl FnMut(&str)) -> Result<Ou
 fn is_verdict(code: Code) -> bool {
     !matches!(code, Code::NoNode | Code::NotAllowed | Code::OtherVersion | Code::BadOption | Code::BadTask)
 }
+
+#[cfg(test)]
+mod tests {
+    use ipc_proto::control::FromNode;
+
+    use super::*;
+    use crate::node::fake::{Fake, answered, serves};
+
+    fn refuses(code: Code) -> crate::node::fake::Life {
+        serves(move |caller| {
+            caller.greet();
+            assert!(matches!(caller.hear().unwrap().0, ToNode::Test));
+            caller.say(&FromNode::Refused { code, sentence: "no".to_owned() });
+        })
+    }
+
+    fn tried(node: &Fake) -> (Result<Outcome, Failure>, Vec<String>) {
+        let mut steps = Vec::new();
+        let told = run(&node.places(), &b"x".to_vec(), |step| steps.push(step.to_owned()));
+        (told, steps)
+    }
+
+    /// CLI: each step, then the outcome; a node that is starting is asked again, any other word against it is the last.
+    #[test]
+    fn a_test_says_its_steps() {
+        let node = Fake::start(vec![
+            refuses(Code::SandboxUnavailable),
+            serves(|caller| {
+                caller.greet();
+                caller.hear();
+                for text in ["one", "two"] {
+                    caller.say(&FromNode::Step { text: text.to_owned() });
+                }
+                caller.give(&FromNode::Outcome, &answered("r", "well"));
+            }),
+        ]);
+        let (told, steps) = tried(&node);
+        assert_eq!(
+            (told.unwrap().answer.as_deref(), steps),
+            (Some("well"), vec!["one".to_owned(), "two".to_owned()])
+        );
+        node.join();
+
+        let node = Fake::start(vec![refuses(Code::NoBwrap)]);
+        assert!(matches!(tried(&node).0, Err(Failure::Trouble(trouble)) if trouble.code == Code::NoBwrap));
+        node.join();
+        assert!(is_verdict(Code::NoBwrap) && !is_verdict(Code::NotAllowed));
+    }
+
+    /// A turn is not begun a second time where the node ended during it.
+    #[test]
+    fn a_test_is_not_repeated() {
+        let node = Fake::start(vec![serves(|caller| {
+            caller.greet();
+            caller.hear();
+            caller.say(&FromNode::Step { text: "one".to_owned() });
+        })]);
+        let (told, steps) = tried(&node);
+        assert!(matches!(told, Err(Failure::Lost)), "{told:?}");
+        assert_eq!(steps, ["one"]);
+        node.join();
+    }
+}

@@ -1,11 +1,15 @@
 //! The client against a node that a test makes.
 
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use ipc_proto::Code;
 use ipc_proto::control::{FromNode, Status, ToNode};
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+
 use super::fake::{Fake, Life, serves, status};
+use super::places::is_locked;
 use super::*;
 
 fn ask(node: &Node) -> Result<Status, Failure> {
