@@ -19,6 +19,7 @@ use rustix::stdio::{stderr, stdin, stdout};
 use rustix::termios::isatty;
 
 use super::super::Directories;
+use super::super::ground::not_started;
 use super::super::programs::c_path;
 use super::keys::Keys;
 use super::lock::Lock;
@@ -126,12 +127,7 @@ impl Keeper {
         command.descriptors.extend(self.keys.descriptors());
         command.parent_death_signal = true;
         command.new_session = true;
-        command.spawn().map_err(|error| {
-            Trouble::new(
-                Code::ProgramMissing,
-                format!("{}: {error}; install anet again", self.program.display()),
-            )
-        })
+        command.spawn().map_err(|error| not_started(&self.program.display().to_string(), &error))
     }
 
     /// Until the guard has ended; passes on what is asked of the node.
