@@ -10,8 +10,9 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::codec::{self, CodecError};
 
-/// The longest value, in bytes: a command line and an environment of the kernel's own limit (2 MiB each) fit.
-pub const MAX_BULK: usize = 6 * 1024 * 1024;
+/// The longest value, in bytes: a command line and an environment of the kernel's own limit (2 MiB each) fit, and the longest
+/// answer of an agent (16 MiB) with its task and the records of its runs.
+pub const MAX_BULK: usize = 24 * 1024 * 1024;
 
 /// Why a value could not be passed in memory.
 #[derive(Debug, thiserror::Error)]

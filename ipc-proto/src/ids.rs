@@ -81,12 +81,16 @@ pub struct InteractionId(String);
 
 /// Text that names no peer.
 #[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
-#[error("a peer's id has 1 to 64 letters, digits and - _ . @ : + characters and begins with a letter or digit")]
+#[error(
+    "a peer's id has 1 to 64 letters, digits and - _ . @ : + characters and begins with a letter or digit"
+)]
 pub struct AidError;
 
 /// Text that names no interaction.
 #[derive(Debug, Clone, Copy, thiserror::Error, PartialEq, Eq)]
-#[error("an interaction's id has 1 to 64 letters, digits and - _ . characters and begins with a letter or digit")]
+#[error(
+    "an interaction's id has 1 to 64 letters, digits and - _ . characters and begins with a letter or digit"
+)]
 pub struct InteractionIdError;
 
 fn is_name(text: &str, longest: usize, marks: &[u8]) -> bool {

@@ -1,6 +1,7 @@
 //! Looking at what waits: whether the node is still what it was started as, and what becomes of each waiting task.
 
 use ipc_proto::Aid;
+use ipc_proto::control::Refusal;
 
 use super::sandbox::Verdict;
 use super::starting::Start;
@@ -8,7 +9,7 @@ use super::state::Counted;
 use super::store::unix_ms;
 use super::*;
 use crate::admission::{self, Decision, Situation};
-use crate::inbox::Way;
+use crate::inbox::{Queued, Way};
 
 impl Node {
     pub(super) fn scan_if_due(&mut self) -> Result<(), Fatal> {
@@ -73,36 +74,53 @@ impl Node {
             admission::next(&self.job.policy, &situation, &waiting)
         };
         let mut wants_trial = false;
+        let mut refused = Vec::new();
         for (queued, decision) in decisions {
             match decision {
                 Decision::Wait(admission::Why::SandboxUnknown) => wants_trial = true,
                 Decision::Wait(_) => {}
-                Decision::Refuse { trusted, refusal } => {
-                    let body = json!({
-                        "interaction": queued.interaction, "peer": queued.peer, "trusted": trusted,
-                        "code": refusal.code, "kind": refusal.kind,
-                    });
-                    self.append("task.refused", &body)?;
-                    self.sync()?;
-                    let now = unix_ms(SystemTime::now());
-                    if let Ok(store) = &mut self.store {
-                        store.inbox.refuse(&queued.interaction, now, trusted, &refusal).map_err(trouble)?;
-                    }
-                    if refusal.code == Code::Budget.as_str() {
-                        let body = json!({ "peer": queued.peer, "until": refusal.until });
-                        self.notify_once("runs_used_up", queued.peer.as_str(), body)?;
-                    }
-                    let line = format!("{} of {}: refused, {}", queued.interaction, queued.peer, refusal.code);
-                    self.say(&line);
-                    self.tell_waiting(&queued.interaction);
-                }
+                Decision::Refuse { trusted, refusal } => refused.push((queued, trusted, refusal)),
                 Decision::Start { trusted, way, counted } => {
                     let counted = counted.then(|| Counted { day: day.date, peer: queued.peer.to_string() });
                     self.begin(&queued.interaction, queued.peer, trusted, way, counted)?;
                 }
             }
         }
+        self.refuse(refused)?;
         if wants_trial { self.try_sandbox() } else { Ok(()) }
+    }
+
+    /// Tasks without a run: all of a scan's are recorded and kept together, and then told.
+    fn refuse(&mut self, refused: Vec<(Queued, bool, Refusal)>) -> Result<(), Fatal> {
+        if refused.is_empty() {
+            return Ok(());
+        }
+        for (queued, trusted, refusal) in &refused {
+            let body = json!({
+                "interaction": queued.interaction, "peer": queued.peer, "trusted": trusted,
+                "code": refusal.code, "kind": refusal.kind,
+            });
+            self.append("task.refused", &body)?;
+        }
+        self.sync()?;
+        if let Ok(store) = &mut self.store {
+            let all =
+                refused.iter().map(|(queued, trusted, refusal)| (&queued.interaction, *trusted, refusal));
+            let kept = store.inbox.refuse_all(unix_ms(SystemTime::now()), all);
+            kept.map_err(|error| Fatal::Unavailable(error.trouble()))?;
+        }
+        for (queued, _, refusal) in &refused {
+            if refusal.code == Code::Budget.as_str() {
+                let body = json!({ "peer": queued.peer, "until": refusal.until });
+                self.notify_once("runs_used_up", queued.peer.as_str(), body)?;
+            }
+            let line = format!("{} of {}: refused, {}", queued.interaction, queued.peer, refusal.code);
+            self.say(&line);
+            self.tell_waiting(&queued.interaction);
+        }
+        // There may be more of them than one scan refuses.
+        self.scan_at = Instant::now();
+        Ok(())
     }
 
     fn begin(
@@ -154,7 +172,8 @@ impl Node {
         let older_than = self.retention();
         let Ok(store) = &mut self.store else { return Ok(()) };
         let now = unix_ms(SystemTime::now());
-        let pruned = store.inbox.prune(now, older_than).map_err(|error| Fatal::Unavailable(error.trouble()))?;
+        let pruned =
+            store.inbox.prune(now, older_than).map_err(|error| Fatal::Unavailable(error.trouble()))?;
         if pruned.more {
             self.prune_at = Instant::now() + SCAN;
         }
