@@ -159,7 +159,9 @@ impl Clients {
     pub(super) fn document<T: Serialize>(&mut self, id: ClientId, message: &FromNode, value: &T) {
         match bulk::seal(value) {
             Ok(memory) => self.send(id, message, Some(&memory)),
-            Err(error) => self.refuse(id, &Trouble::new(Code::StateUnusable, format!("{error}; ask for less"))),
+            Err(error) => {
+                self.refuse(id, &Trouble::new(Code::StateUnusable, format!("{error}; ask for less")))
+            }
         }
     }
 

@@ -151,7 +151,11 @@ impl Direct {
     }
 
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        if self.phase == Phase::Running && !self.asked_to_end { self.wall_ends } else { Some(self.phase_ends) }
+        if self.phase == Phase::Running && !self.asked_to_end {
+            self.wall_ends
+        } else {
+            Some(self.phase_ends)
+        }
     }
 
     pub(super) fn look_at_clocks(&mut self, now: Instant) -> Result<(), Fatal> {

@@ -31,7 +31,9 @@ impl Node {
             Received::Closed => return Err(Fatal::Gone("anet-launcher")),
         };
         let run = match &message {
-            FromLauncher::Hello { own_pid_namespace, own_network, landlock, .. } if !self.told.launcher_hello => {
+            FromLauncher::Hello { own_pid_namespace, own_network, landlock, .. }
+                if !self.told.launcher_hello =>
+            {
                 self.told.launcher_hello = true;
                 self.apart = *own_pid_namespace && *own_network;
                 self.landlock = *landlock;
@@ -169,7 +171,8 @@ impl Node {
         let kept = match (known, text.trim().is_empty(), evidence::parse_key(&text)) {
             (true, true, _) => {
                 let line = format!("{}\n", evidence::key_text(&key));
-                let written = self.public_key.write_all(line.as_bytes()).and_then(|()| self.public_key.sync_all());
+                let written =
+                    self.public_key.write_all(line.as_bytes()).and_then(|()| self.public_key.sync_all());
                 written.map_err(|error| error.to_string())
             }
             (true, false, Some(known)) if known == key => Ok(()),
@@ -211,7 +214,8 @@ impl Node {
             }
             FromOutside::Swept { removed, left } => {
                 if *left > 0 {
-                    let line = format!("{left} old direct work directories could not be removed ({removed} were)");
+                    let line =
+                        format!("{left} old direct work directories could not be removed ({removed} were)");
                     self.say(&line);
                 }
                 return Ok(());
@@ -245,7 +249,8 @@ impl Node {
         let Some(mut pipe) = self.processes_from.take() else { return };
         let mut text = vec![0; MAX_PROCESSES];
         if let Ok(length) = pipe.read(&mut text) {
-            self.processes = serde_json::from_slice(text.get(..length).unwrap_or_default()).unwrap_or_default();
+            self.processes =
+                serde_json::from_slice(text.get(..length).unwrap_or_default()).unwrap_or_default();
         }
     }
 

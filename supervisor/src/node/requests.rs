@@ -24,11 +24,14 @@ impl Node {
             }
             ToNode::Inbox { before, most } => {
                 let most = most.min(MAX_ROWS);
-                self.answer_from_inbox(client, |inbox| inbox.rows(before, most).map_err(|error| error.trouble()));
+                self.answer_from_inbox(client, |inbox| {
+                    inbox.rows(before, most).map_err(|error| error.trouble())
+                });
                 Ok(())
             }
             ToNode::Show { id } => {
-                let none = || Trouble::new(Code::NoSuchInteraction, explain::sentence(Code::NoSuchInteraction));
+                let none =
+                    || Trouble::new(Code::NoSuchInteraction, explain::sentence(Code::NoSuchInteraction));
                 self.answer_from_inbox(client, |inbox| {
                     if id.len() > MAX_ID {
                         return Err(none());
@@ -81,7 +84,9 @@ impl Node {
             Ok(store) => {
                 let sha256: [u8; 32] = Sha256::digest(&task).into();
                 let submitted = store.inbox.submit(now, peer, &interaction, &task, &sha256);
-                submitted.map(|submitted| (submitted.known, task.len(), sha256)).map_err(|error| error.trouble())
+                submitted
+                    .map(|submitted| (submitted.known, task.len(), sha256))
+                    .map_err(|error| error.trouble())
             }
             Err(trouble) => Err(trouble.clone()),
         });

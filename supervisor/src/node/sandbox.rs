@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
-use ipc_proto::launcher::FromLauncher;
 use ipc_proto::RunId;
+use ipc_proto::launcher::FromLauncher;
 
 use super::job::NodeJob;
 use crate::chain::at_unix_ms;

@@ -6,13 +6,13 @@ use ipc_proto::{Aid, InteractionId, bulk};
 
 use super::direct::{self, Direct};
 use super::setup;
+use super::state::Counted;
 use super::store::unix_ms;
 use super::turns::{Streams, Task, Turn, Work};
 use super::*;
 use crate::agents::MAX_OUTPUT;
 use crate::inbox::Way;
 use crate::run::one::{Parts, Run};
-use super::state::Counted;
 
 /// Four bytes that nobody foresees.
 pub(super) fn chance() -> Result<[u8; 4], Fatal> {
@@ -57,7 +57,12 @@ impl Node {
             Way::Openai => self.asked(run, started, &start.task, origin)?,
             Way::Direct => {
                 self.direct(run, started, start.peer, start.interaction, &start.task, origin)?.map_or_else(
-                    || Err(Trouble::new(Code::DirectInService, "nothing here starts agents outside of the sandbox")),
+                    || {
+                        Err(Trouble::new(
+                            Code::DirectInService,
+                            "nothing here starts agents outside of the sandbox",
+                        ))
+                    },
                     Ok,
                 )
             }
@@ -166,7 +171,8 @@ impl Node {
         task: &[u8],
         origin: Value,
     ) -> Result<Option<(Work, Option<crate::run::answer::Output>)>, Fatal> {
-        let (Some(channel), Ok(store)) = (self.outside.as_ref().filter(|_| self.job.outside.direct), &self.store)
+        let (Some(channel), Ok(store)) =
+            (self.outside.as_ref().filter(|_| self.job.outside.direct), &self.store)
         else {
             return Ok(None);
         };

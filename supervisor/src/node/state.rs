@@ -50,8 +50,8 @@ impl evidence::State for NodeState {
                 self.config = body.get("sha256").and_then(Value::as_str).map(ToOwned::to_owned);
             }
             "run.admitted" => {
-                let counted: Option<Counted> = (body.get("counted").cloned())
-                    .and_then(|counted| serde_json::from_value(counted).ok());
+                let counted: Option<Counted> =
+                    (body.get("counted").cloned()).and_then(|counted| serde_json::from_value(counted).ok());
                 if let Some(counted) = &counted {
                     self.counts.reserve(counted.day, &counted.peer);
                     self.counts.forget_before(counted.day);

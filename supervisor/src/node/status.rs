@@ -117,7 +117,8 @@ impl Node {
         let known = codes.map(|code| Trouble::new(code, explain::sentence(code)));
         let store = self.store.as_ref().err().cloned();
         let all = store.into_iter().chain(self.job.warnings.iter().cloned()).chain(known);
-        all.map(|trouble| Warning { code: trouble.code.as_str().to_owned(), sentence: trouble.sentence }).collect()
+        all.map(|trouble| Warning { code: trouble.code.as_str().to_owned(), sentence: trouble.sentence })
+            .collect()
     }
 
     /// PRB-2: a good result is kept for the next life, and for `anet run`.

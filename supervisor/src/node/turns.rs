@@ -115,7 +115,11 @@ impl Turn {
             return Conclusion::refused(state, crate::admission::sandbox_unavailable(), None);
         }
         let failed = |kind: &str, words: String| {
-            Conclusion::refused(State::Refused, agent_failed(kind), Some(words).filter(|words| !words.is_empty()))
+            Conclusion::refused(
+                State::Refused,
+                agent_failed(kind),
+                Some(words).filter(|words| !words.is_empty()),
+            )
         };
         match self.ended() {
             Ended::Budget(name) => {
@@ -129,7 +133,9 @@ impl Turn {
                 Conclusion::refused(State::Refused, crate::admission::sandbox_unavailable(), None)
             }
             Ended::Status(_) => match self.answer() {
-                Ok(text) => Conclusion { state: State::Answered, answer: Some(text), refusal: None, words: None },
+                Ok(text) => {
+                    Conclusion { state: State::Answered, answer: Some(text), refusal: None, words: None }
+                }
                 Err(words) => failed("no_answer", words),
             },
         }
@@ -158,7 +164,8 @@ fn egress_exhausted() -> Refusal {
         code: Code::Budget.as_str().to_owned(),
         kind: Some("egress".to_owned()),
         until: None,
-        sentence: "the run used up what it may send or reach, and was ended; the operator may grant another".to_owned(),
+        sentence: "the run used up what it may send or reach, and was ended; the operator may grant another"
+            .to_owned(),
     }
 }
 

@@ -86,7 +86,8 @@ impl Node {
     fn next_deadline(&self) -> Option<Instant> {
         let due = self.store.as_ref().ok().and_then(|store| store.evidence.borrow().commit_due());
         let turns = self.turns.values().filter_map(Turn::next_deadline);
-        let clocks = [Some(self.scan_at), self.sandbox.deadline(), self.clients.deadline(), due, self.store_again];
+        let clocks =
+            [Some(self.scan_at), self.sandbox.deadline(), self.clients.deadline(), due, self.store_again];
         turns.chain(clocks.into_iter().flatten()).min()
     }
 
