@@ -5,9 +5,11 @@
 use std::os::unix::net::UnixDatagram;
 
 use ipc_proto::broker::{FromBroker, ToBroker};
+use ipc_proto::control::{FromNode, ToNode};
 use ipc_proto::dial::{FromDialer, ToDialer};
 use ipc_proto::init::{FromInit, ToInit};
 use ipc_proto::launcher::{FromLauncher, ToLauncher};
+use ipc_proto::outside::{FromOutside, ToOutside};
 use ipc_proto::proxy::{FromProxy, ToProxy};
 use ipc_proto::terminal::{FromTerminal, ToTerminal};
 use ipc_proto::{Channel, Message, Received};
@@ -45,4 +47,8 @@ fuzz_target!(|packet: &[u8]| {
     through::<FromDialer, ToDialer>(packet);
     through::<ToTerminal, FromTerminal>(packet);
     through::<FromTerminal, ToTerminal>(packet);
+    through::<ToOutside, FromOutside>(packet);
+    through::<FromOutside, ToOutside>(packet);
+    through::<ToNode, FromNode>(packet);
+    through::<FromNode, ToNode>(packet);
 });
