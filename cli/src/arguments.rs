@@ -65,6 +65,8 @@ pub(crate) enum Subcommand {
     AutoReply(AutoReply),
     /// Store the keys of model services, list their names, remove them
     Credential(Credential),
+    /// Show, verify or export what a node recorded
+    Evidence(crate::evidence::Evidence),
 }
 
 #[derive(Args, Debug)]

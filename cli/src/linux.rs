@@ -9,7 +9,7 @@ use ipc_proto::Code;
 use supervisor::error::{STATUS_FAILED, Trouble};
 
 use crate::arguments::{Anet, Subcommand};
-use crate::{autoreply, credential, daemon, doctor, inbox, request, show, status, submit};
+use crate::{autoreply, credential, daemon, doctor, evidence, inbox, request, show, status, submit};
 
 pub(crate) fn main() -> ExitCode {
     let outcome = match Anet::try_parse() {
@@ -44,6 +44,7 @@ fn perform(anet: &Anet) -> Result<u8, Trouble> {
         Subcommand::Doctor(doctor) => doctor::perform(anet, doctor),
         Subcommand::AutoReply(autoreply) => autoreply::perform(anet, autoreply),
         Subcommand::Credential(credential) => credential::perform(anet, credential),
+        Subcommand::Evidence(evidence) => evidence::perform(anet, evidence),
     }
 }
 

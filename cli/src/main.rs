@@ -14,6 +14,8 @@ mod daemon;
 #[cfg(target_os = "linux")]
 mod doctor;
 #[cfg(target_os = "linux")]
+mod evidence;
+#[cfg(target_os = "linux")]
 mod inbox;
 #[cfg(target_os = "linux")]
 mod linux;
