@@ -236,9 +236,10 @@ impl Node {
 
     pub(super) fn hear_signals(&mut self) -> Result<(), Fatal> {
         while let Ok(Some(signal)) = self.signals.next() {
-            match signal {
-                Signal::SIGHUP => self.anew = true,
-                _ => self.stop()?,
+            if signal == Signal::SIGHUP {
+                self.anew = true;
+            } else {
+                self.stop()?;
             }
         }
         Ok(())

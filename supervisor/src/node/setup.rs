@@ -42,8 +42,7 @@ pub(super) fn sandboxed(
         environment.push(variable(name, value)?);
         Ok(())
     };
-    let start: Start;
-    match &turn.model {
+    let start: Start = match &turn.model {
         Some(model) => {
             let setup = Setup {
                 model: model.policy.model.as_str(),
@@ -56,13 +55,13 @@ pub(super) fn sandboxed(
             }
             set("ANET_MODEL_URL", &url)?;
             home.extend(home_files(agents::home_files(agent, &setup))?);
-            start = match &turn.installed {
+            match &turn.installed {
                 Some(installed) => agents::start(installed, &setup, task)?,
                 None => agents::start_custom(&turn.command, task)?,
-            };
+            }
         }
-        None => start = agents::start_custom(&turn.command, task)?,
-    }
+        None => agents::start_custom(&turn.command, task)?,
+    };
     set("ANET_RUN", &run.to_string())?;
     home.extend(home_files(start.files)?);
     let input = match start.stdin {
