@@ -450,16 +450,12 @@ fn what_a_power_failure_leaves_at_the_end() {
     let dir = node.state_dir().join("evidence");
     let kept = Kept::of(&dir);
     let segment = node.segments().last().cloned().expect("a segment");
-    for tail in [
-        vec![0u8; 512],
-        vec![0u8; 1],
-        b"{\"seq\":".to_vec(),
-        b"\xff\xfe\xfd half a block".to_vec(),
-        vec![b'\n'],
-    ] {
+    let tails: [&[u8]; 5] =
+        [&[0u8; 512], &[0u8; 1], b"{\"seq\":", b"\xff\xfe\xfd half a block", b"\0\0\0{\"seq\""];
+    for tail in tails {
         let mut file = fs::File::options().append(true).open(&segment).expect("the segment");
         file.seek(std::io::SeekFrom::End(0)).expect("end");
-        file.write_all(&tail).expect("a tail");
+        file.write_all(tail).expect("a tail");
         let shown = format!("{} bytes, the first {:?}", tail.len(), tail.first());
         drop(file);
         let outcome = node.verify();
@@ -471,4 +467,10 @@ fn what_a_power_failure_leaves_at_the_end() {
         node.verify().expect_code(0);
         kept.put_back(&person);
     }
+    // A whole line that is no record was not left by a power failure.
+    let mut file = fs::File::options().append(true).open(&segment).expect("the segment");
+    file.write_all(b"\n").expect("a line");
+    drop(file);
+    assert_eq!(code_of(&node.verify()), "bad_evidence");
+    refuses_to_run(&mut node, &["bad_evidence"]);
 }

@@ -4,7 +4,7 @@
 use serde_json::json;
 use tests::internet::Internet;
 use tests::model::Service;
-use tests::node::{Node, PATIENCE, shell_agent};
+use tests::node::{Node, PATIENCE, shell_agent, until};
 use tests::person::Who;
 use tests::processes;
 
@@ -70,8 +70,19 @@ fn the_openai_backend_answers_without_a_program() {
         let programs = |node: &Node| -> Vec<processes::Process> {
             node.tree().into_iter().filter(|p| !p.name.starts_with("anet")).collect()
         };
-        node.ask("p1", "[[text:Good day]]").expect_out("Good day");
-        assert_eq!(programs(&node), [], "SEL-3: no program is started");
+        // A node tries its sandbox when it comes up; that has ended before anything is asked.
+        node.wait_status("the sandbox was tried", |s| s["sandbox"]["checked"].is_string());
+        until("no program runs", PATIENCE, || {
+            let programs = programs(&node);
+            if programs.is_empty() { Ok(()) } else { Err(format!("{programs:?}")) }
+        });
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| node.ask("p1", "[[slow]][[text:Good day]]"));
+            while !asked.is_finished() {
+                assert_eq!(programs(&node), [], "SEL-3: no program is started");
+            }
+            asked.join().expect("the client").expect_out("Good day");
+        });
         let requests = service.take();
         assert_eq!(requests.len(), 1);
         proper(&requests[0], COMPATIBLE, MODEL);
@@ -136,7 +147,7 @@ fn a_node_that_dies_while_it_asks() {
     let node = Node::serving(&person, Some(&net), &text);
     for name in ["broker", "supervisor", "proxy", "guard"] {
         let id = node.submit("p1", "[[hang]][[text:never]]");
-        tests::node::until("the service is asked", PATIENCE, || {
+        until("the service is asked", PATIENCE, || {
             if service.requests().is_empty() { Err(node.log()) } else { Ok(()) }
         });
         processes::signal(node.pids()[name], nix::sys::signal::Signal::SIGKILL);
@@ -159,7 +170,7 @@ fn a_missing_key_is_a_warning() {
     assert!(status.to_string().contains("credential set"), "DIA-2: {status}");
     // Stored, it is taken up.
     store(&person, COMPATIBLE, KEY);
-    tests::node::until("the key is taken up", PATIENCE, || {
+    until("the key is taken up", PATIENCE, || {
         let call = node.anet(["submit", "--peer", "friend", "--wait"]).stdin(
             "curl -sS \"$ANET_MODEL_URL/v1/chat/completions\" -H 'Content-Type: application/json' \
              -d '{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"[[text:Good day]]\"}]}' | grep -o 'Good day'",
