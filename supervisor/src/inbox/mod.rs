@@ -33,6 +33,9 @@ pub use waiting::Turn;
 
 use waiting::Waiting;
 
+/// The database's file name.
+pub const DATABASE: &str = "inbox.db";
+
 /// What the inbox takes at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {

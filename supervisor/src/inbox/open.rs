@@ -57,7 +57,7 @@ pub(super) fn open(dir: &Path, steps: &[&str], most: u64) -> Result<Connection, 
 fn prepare(dir: &Path) -> Result<PathBuf, InboxError> {
     // SQLite refuses links anywhere in the path; those above the directory are the operator's own.
     let dir = dir.canonicalize()?;
-    let path = dir.join("inbox.db");
+    let path = dir.join(super::DATABASE);
     let log = length(&dir.join("inbox.db-wal"))?.unwrap_or(0);
     let damaged = |words: &str| Err(InboxError::Damaged(words.to_owned()));
     match length(&path)? {

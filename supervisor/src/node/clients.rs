@@ -14,7 +14,11 @@ use crate::error::{Trouble, one_line};
 use crate::explain;
 
 /// The most clients at once; the next ones wait in the socket's queue.
-const MOST: usize = 256;
+const MOST: usize = 384;
+/// The most that wait for something: the rest is for those who ask and go.
+const MOST_WAITING: usize = 320;
+/// How long a client may be connected and ask nothing.
+const IDLE: Duration = Duration::from_secs(30);
 /// How long a client may take to say its first word.
 const HELLO: Duration = Duration::from_secs(10);
 /// The longest sentence that is sent, in bytes.
@@ -106,6 +110,7 @@ impl Clients {
             }
         };
         let speaks_early = client.waits.is_some();
+        client.since = Instant::now();
         match &message {
             ToNode::Hello { version } if !client.greeted => {
                 if *version != VERSION {
@@ -170,7 +175,18 @@ impl Clients {
         self.send(id, &FromNode::Refused { code: trouble.code, sentence }, None);
     }
 
+    /// Whether this client is still connected.
+    pub(super) fn is_there(&self, id: ClientId) -> bool {
+        self.all.contains_key(&id)
+    }
+
     pub(super) fn waits(&mut self, id: ClientId, what: Waits) {
+        if self.all.values().filter(|client| client.waits.is_some()).count() >= MOST_WAITING {
+            let sentence =
+                "so many clients wait for an answer that no further one may; ask again later, by `anet show`";
+            self.refuse(id, &Trouble::new(Code::InboxFull, sentence));
+            return;
+        }
         if let Some(client) = self.all.get_mut(&id) {
             client.waits = Some(what);
         }
@@ -182,6 +198,7 @@ impl Clients {
         waiting
             .map(|(id, client)| {
                 client.waits = None;
+                client.since = Instant::now();
                 *id
             })
             .collect()
@@ -195,12 +212,19 @@ impl Clients {
 
     /// When somebody has been silent for too long.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let silent = self.all.values().filter(|client| !client.greeted);
-        silent.map(|client| client.since + HELLO).min()
+        self.all.values().filter_map(Client::deadline).min()
     }
 
     pub(super) fn look_at_clocks(&mut self, now: Instant) {
-        self.all.retain(|_, client| client.greeted || client.since + HELLO > now);
+        self.all.retain(|_, client| client.deadline().is_none_or(|at| at > now));
+    }
+}
+
+impl Client {
+    /// Until when it has to say something; none: it waits for us.
+    fn deadline(&self) -> Option<Instant> {
+        let patience = if self.greeted { IDLE } else { HELLO };
+        self.waits.is_none().then(|| self.since + patience)
     }
 }
 

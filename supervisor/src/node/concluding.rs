@@ -13,6 +13,7 @@ impl Node {
     /// Every turn that is over.
     pub(super) fn conclude(&mut self) -> Result<(), Fatal> {
         self.take_events();
+        self.end_abandoned_tests()?;
         let over: Vec<RunId> =
             self.turns.iter().filter(|(_, turn)| turn.is_over()).map(|(run, _)| *run).collect();
         for run in over {
@@ -21,6 +22,22 @@ impl Node {
             }
             // A place is free.
             self.scan_at = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// A test is for whoever asked for it: when the client is gone, it ends.
+    fn end_abandoned_tests(&mut self) -> Result<(), Fatal> {
+        let clients = &self.clients;
+        self.tests.retain(|(client, _)| clients.is_there(*client));
+        for (run, turn) in &mut self.turns {
+            if turn.task.is_none()
+                && !turn.interrupted
+                && clients.who_waits_for(&Waits::Test(*run)).is_empty()
+            {
+                turn.interrupted = true;
+                turn.end(Ended::Failed(Code::SandboxUnavailable))?;
+            }
         }
         Ok(())
     }

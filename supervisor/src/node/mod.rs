@@ -105,6 +105,8 @@ pub struct Node {
     probe_cache: File,
     public_key: File,
     log: File,
+    /// Lines that nobody made room for.
+    unsaid: u64,
     null: OwnedFd,
     signals: Signals,
     clients: Clients,
@@ -156,6 +158,7 @@ impl Node {
             probe_cache,
             public_key,
             log,
+            unsaid: 0,
             null,
             signals,
             clients,
@@ -227,7 +230,8 @@ impl Node {
             return Ok(());
         }
         self.stopping = true;
-        for turn in self.turns.values_mut() {
+        // One whose agent has ended has its answer.
+        for turn in self.turns.values_mut().filter(|turn| !turn.is_ending()) {
             turn.interrupted = true;
             turn.end(Ended::Failed(Code::SandboxUnavailable))?;
         }

@@ -180,7 +180,8 @@ impl Node {
             }
         };
         self.look_for_changes();
-        if self.anew || self.stopping || !self.told.ready {
+        let tested = !self.tests.is_empty() || self.turns.values().any(|turn| turn.task.is_none());
+        if tested || self.anew || self.stopping || !self.told.ready {
             self.clients.refuse(client, &busy());
             return Ok(());
         }
@@ -223,6 +224,6 @@ impl Node {
 fn busy() -> Trouble {
     Trouble::new(
         Code::SandboxUnavailable,
-        "the node is starting, since its configuration or a program changed; try again in a second",
+        "the node is starting anew, or tests already; try again in a second",
     )
 }

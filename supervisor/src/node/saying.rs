@@ -5,17 +5,34 @@ use std::io::Write;
 use ipc_proto::bulk;
 use serde_json::Value;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::*;
+
+/// The longest line, in characters of up to four bytes: what a pipe with any room takes at once (PIPE_BUF).
+const MAX_LINE: usize = 900;
 
 impl Node {
     pub(super) fn word(&mut self, word: Word) -> Result<(), Fatal> {
         self.guard.write_all(&[word.byte()]).map_err(|_| Fatal::Gone("the guard"))
     }
 
-    /// A line for the operator.
+    /// A line for the operator. Nobody has to read it: a pipe that is full costs the line, and never the node's time.
     pub(super) fn say(&mut self, text: &str) {
+        let mut fds = [PollFd::new(&self.log, PollFlags::OUT)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        if !matches!(poll(&mut fds, Some(&now)), Ok(1..)) {
+            self.unsaid += 1;
+            return;
+        }
+        let mut line = match std::mem::take(&mut self.unsaid) {
+            0 => String::new(),
+            unsaid => format!("anet: {unsaid} lines before this one were not read in time, and are lost\n"),
+        };
+        let words: String = one_line(text).chars().take(MAX_LINE).collect();
+        line.push_str(&format!("anet: {words}\n"));
         // Where nobody can hear it there is nobody to tell that.
-        let _ = self.log.write_all(format!("anet: {}\n", one_line(text)).as_bytes());
+        let _ = self.log.write_all(line.as_bytes());
     }
 
     pub(super) fn append(&mut self, kind: &str, body: &Value) -> Result<(), Fatal> {

@@ -1,7 +1,7 @@
 //! Looking at what waits: whether the node is still what it was started as, and what becomes of each waiting task.
 
 use ipc_proto::Aid;
-use ipc_proto::control::Refusal;
+use ipc_proto::control::{Refusal, State};
 
 use super::sandbox::Verdict;
 use super::starting::Start;
@@ -9,7 +9,7 @@ use super::state::Counted;
 use super::store::unix_ms;
 use super::*;
 use crate::admission::{self, Decision, Situation};
-use crate::inbox::{Queued, Way};
+use crate::inbox::{Ending, InboxError, Queued, Way};
 
 impl Node {
     pub(super) fn scan_if_due(&mut self) -> Result<(), Fatal> {
@@ -38,6 +38,12 @@ impl Node {
     pub(super) fn look_for_changes(&mut self) {
         if !self.anew && !self.stopping {
             self.anew = self.job.watched.iter().any(job::Watched::has_changed);
+        }
+        if let Some(trouble) = self.store.as_ref().ok().and_then(super::store::Store::is_gone) {
+            // What is written from now on would be lost: nothing more is taken.
+            self.say(&trouble.to_string());
+            self.store = Err(trouble);
+            self.store_again = Some(Instant::now() + STORE_AGAIN);
         }
         if self.zone.has_changed() {
             self.zone = Zone::load(self.job.zone.as_deref());
@@ -134,24 +140,35 @@ impl Node {
         let trouble = |error: crate::inbox::InboxError| Fatal::Unavailable(error.trouble());
         let Ok(store) = &self.store else { return Ok(()) };
         let task = store.inbox.task(interaction).map_err(trouble)?;
-        let start = Start { interaction: interaction.clone(), peer, trusted, way, counted, task };
-        let started = self.start(start)?;
+        let started = unix_ms(SystemTime::now());
+        let run = RunId::new(started, super::starting::chance()?);
         let Ok(store) = &mut self.store else { return Ok(()) };
-        let now = unix_ms(SystemTime::now());
-        match started {
-            Ok(run) => store.inbox.begin(interaction, run, way, trusted, now).map_err(trouble),
-            Err(why) => {
-                // The task cannot be given to this agent: nothing was admitted, and the peer may send another.
-                let refusal = admission::agent_failed("task", "this agent cannot take the task as it is");
-                store.inbox.refuse(interaction, now, trusted, &refusal).map_err(trouble)?;
-                let line = format!("{interaction}: {why}");
+        // Before anything of the run happens: whatever ends the node from here on, the task is not run a second time.
+        match store.inbox.begin(interaction, run, way, trusted, started) {
+            Ok(()) => {}
+            Err(error @ InboxError::NoSpace) => {
+                let line = format!("{interaction} waits: {error}");
                 self.say(&line);
-                let body = json!({ "interaction": interaction, "code": refusal.code, "kind": refusal.kind });
-                self.append("task.refused", &body)?;
-                self.tell_waiting(interaction);
-                Ok(())
+                return Ok(());
             }
+            Err(error) => return Err(trouble(error)),
         }
+        let start =
+            Start { run, started, interaction: interaction.clone(), peer, trusted, way, counted, task };
+        let Err(why) = self.start(start)? else { return Ok(()) };
+        // The task cannot be given to this agent: nothing was admitted, and the peer may send another.
+        let refusal = admission::agent_failed("task", "this agent cannot take the task as it is");
+        let line = format!("{interaction}: {why}");
+        self.say(&line);
+        let body = json!({ "interaction": interaction, "code": refusal.code, "kind": refusal.kind });
+        self.append("task.refused", &body)?;
+        self.sync()?;
+        if let Ok(store) = &mut self.store {
+            let ending = Ending { state: State::Refused, answer: None, refusal: Some(&refusal) };
+            store.inbox.finish(interaction, unix_ms(SystemTime::now()), &ending, None).map_err(trouble)?;
+        }
+        self.tell_waiting(interaction);
+        Ok(())
     }
 
     /// FS-3: what is older than the retention is removed.

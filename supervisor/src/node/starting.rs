@@ -27,6 +27,8 @@ pub(super) fn chance() -> Result<[u8; 4], Fatal> {
 /// What a turn is started with.
 #[derive(Debug)]
 pub(super) struct Start {
+    pub(super) run: RunId,
+    pub(super) started: u64,
     pub(super) interaction: InteractionId,
     pub(super) peer: Aid,
     pub(super) trusted: bool,
@@ -37,9 +39,8 @@ pub(super) struct Start {
 
 impl Node {
     /// Starts a turn. A task that its agent cannot take is an answer, and no reason to end anything.
-    pub(super) fn start(&mut self, start: Start) -> Result<Result<RunId, Trouble>, Fatal> {
-        let started = unix_ms(SystemTime::now());
-        let run = RunId::new(started, chance()?);
+    pub(super) fn start(&mut self, start: Start) -> Result<Result<(), Trouble>, Fatal> {
+        let (run, started) = (start.run, start.started);
         let task = Task {
             interaction: start.interaction.clone(),
             peer: start.peer.to_string(),
@@ -72,7 +73,7 @@ impl Node {
             Err(trouble) => return Ok(Err(trouble)),
         };
         self.turns.insert(run, Turn { task: Some(task), started, work, output, interrupted: false });
-        Ok(Ok(run))
+        Ok(Ok(()))
     }
 
     /// The operator's own test.

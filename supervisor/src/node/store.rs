@@ -2,17 +2,19 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ipc_proto::RunId;
+use ipc_proto::{Code, RunId};
 use serde_json::{Value, json};
 
 use super::job::NodeJob;
 use super::state::NodeState;
 use crate::error::Trouble;
 use crate::evidence::Evidence;
-use crate::inbox::Inbox;
+use crate::inbox::{DATABASE, Inbox};
 use crate::run::Journal;
 
 /// Both.
@@ -20,6 +22,13 @@ use crate::run::Journal;
 pub(super) struct Store {
     pub(super) evidence: Rc<RefCell<Evidence<NodeState>>>,
     pub(super) inbox: Inbox,
+    /// The database and the directory of the evidence, as they were opened.
+    places: [(PathBuf, Option<(u64, u64)>); 2],
+}
+
+/// Which file it is, whatever it holds.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Milliseconds since 1970.
@@ -35,7 +44,11 @@ impl Store {
     pub(super) fn open(job: &NodeJob, now: SystemTime) -> Result<Store, Trouble> {
         let inbox = Inbox::open(&job.inbox).map_err(|error| error.trouble())?;
         let (evidence, opened) = Evidence::open(&job.evidence, now).map_err(|error| error.trouble())?;
-        let mut store = Store { evidence: Rc::new(RefCell::new(evidence)), inbox };
+        let places = [job.inbox.join(DATABASE), job.evidence.clone()].map(|path| {
+            let known = identity(&path);
+            (path, known)
+        });
+        let mut store = Store { evidence: Rc::new(RefCell::new(evidence)), inbox, places };
         store.begin(job, now, opened.torn.is_some())?;
         Ok(store)
     }
@@ -71,6 +84,16 @@ impl Store {
             append(&mut evidence, "run.interrupted", &json!({ "run": run, "why": "the node ended" }))?;
         }
         evidence.sync().map_err(|error| error.trouble())
+    }
+
+    /// Somebody took a file away that is written to: the kernel goes on taking what nobody will find again.
+    pub(super) fn is_gone(&self) -> Option<Trouble> {
+        let (path, _) = self.places.iter().find(|(path, known)| identity(path) != *known)?;
+        let what = format!(
+            "{} was removed or replaced while the node had it open; put it back, or see what is missing and start the node anew",
+            path.display()
+        );
+        Some(Trouble::new(Code::StateUnusable, what))
     }
 
     /// A run's own door to the evidence.

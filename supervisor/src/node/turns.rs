@@ -49,14 +49,21 @@ pub(super) enum Work {
 
 impl Turn {
     pub(super) fn state(&self) -> &'static str {
-        let phase = match &self.work {
-            Work::Run(run) => run.phase(),
-            Work::Direct(direct) => direct.phase(),
-        };
-        match phase {
+        match self.phase() {
             Phase::Starting | Phase::Opening => "starting",
             Phase::Running => "running",
             Phase::Ending => "ending",
+        }
+    }
+
+    pub(super) fn is_ending(&self) -> bool {
+        self.phase() == Phase::Ending
+    }
+
+    fn phase(&self) -> Phase {
+        match &self.work {
+            Work::Run(run) => run.phase(),
+            Work::Direct(direct) => direct.phase(),
         }
     }
 
@@ -129,6 +136,7 @@ impl Turn {
             Ended::Signal(number) => failed("signal", format!("signal {number}")),
             Ended::NotFound => failed("not_found", "its program was not found".to_owned()),
             Ended::NotExecutable => failed("not_executable", "its program cannot be executed".to_owned()),
+            Ended::Failed(Code::AgentMissing) => failed("not_started", "it could not be started".to_owned()),
             Ended::Failed(_) => {
                 Conclusion::refused(State::Refused, crate::admission::sandbox_unavailable(), None)
             }

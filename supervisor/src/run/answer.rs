@@ -12,6 +12,8 @@ use crate::error::{one_line, steers};
 
 /// As much as a pipe holds.
 const PIECE: usize = 64 * 1024;
+/// So many pieces are read at the end at most: what a pipe holds and the longest answer, whatever their size was.
+const MOST_PIECES: usize = 2 * MAX_OUTPUT / PIECE;
 /// The longest words of an agent about its own failure that the operator is shown, in characters.
 const MAX_WORDS: usize = 600;
 
@@ -51,7 +53,11 @@ impl Output {
 
     /// Reads the rest, where there is one: the answer, or words for the operator on why there is none.
     pub(crate) fn finish(&mut self) -> Result<String, String> {
-        while !self.ended && self.has_more() {
+        // Bounded: whoever still writes when its agent has ended would be read for ever.
+        for _ in 0..MOST_PIECES {
+            if self.ended || !self.has_more() {
+                break;
+            }
             self.read();
         }
         match answer(self.format, &self.bytes) {
