@@ -7,6 +7,7 @@ use clap::Parser;
 use clap::error::ErrorKind;
 use ipc_proto::Code;
 use supervisor::error::{STATUS_FAILED, Trouble};
+use supervisor::{AUTO_REPLY, explain};
 
 use crate::arguments::{Anet, Subcommand};
 use crate::{autoreply, credential, daemon, doctor, evidence, inbox, request, show, status, submit};
@@ -35,6 +36,9 @@ pub(crate) fn complain(trouble: &Trouble) {
 
 fn perform(anet: &Anet) -> Result<u8, Trouble> {
     match &anet.subcommand {
+        Subcommand::Submit(_) | Subcommand::Inbox(_) | Subcommand::AutoReply(_) if !AUTO_REPLY => {
+            Err(Trouble::new(Code::NoAutoReply, explain::sentence(Code::NoAutoReply)))
+        }
         Subcommand::Run(run) => supervisor::guard::run(&request::from_arguments(anet, run)?),
         Subcommand::Daemon => daemon::perform(anet),
         Subcommand::Submit(submit) => submit::perform(anet, submit),

@@ -75,7 +75,8 @@ fn page(state: &State, screen: Screen, now: SystemTime) -> Page {
     let what =
         if reply.backend == "exec" { reply.agent.clone() } else { format!("{} backend", reply.backend) };
     let how = format!("{what}; trusted peers: {}, others: {}", reply.trusted, reply.untrusted);
-    page.labelled(Tone::Plain, "auto-reply", &how);
+    let how = if reply.backend == "off" { "left out of this build" } else { &how };
+    page.labelled(Tone::Plain, "auto-reply", how);
     let day = &state.day;
     let left =
         seconds_until(&day.ends, now).map_or_else(String::new, |left| format!(" (in {})", duration(left)));

@@ -112,6 +112,8 @@ codes! {
     DirectInService = "direct_in_service",
     /// Two roots of work directories overlap.
     RootsOverlap = "roots_overlap",
+    /// This build has no auto-reply.
+    NoAutoReply = "no_auto_reply",
 }
 
 impl Code {

@@ -150,6 +150,10 @@ pub fn sentence(code: Code) -> &'static str {
             "auto_reply.work_dir and the sandboxed runs' directory overlap, so what an untrusted run leaves behind could \
              appear where an unsandboxed agent starts; name another work_dir"
         }
+        Code::NoAutoReply => {
+            "this build of anet has no auto-reply, so it takes no tasks and has no inbox; `anet run` runs an agent, and a build \
+             with the feature auto-reply answers tasks"
+        }
     }
 }
 

@@ -130,7 +130,7 @@ fn start_node(log: std::io::Result<File>) -> Result<Node, Trouble> {
     let signals = blocked(&node::HEARD)?;
     let place = |path: &std::path::Path| open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let mut own = Vec::new();
-    for directory in [&job.evidence, &job.inbox] {
+    for directory in job.kept() {
         let opened = place(directory).map_err(|errno| {
             let what = format!("{} cannot be opened ({errno}); see its owner", directory.display());
             Trouble::new(Code::StateUnusable, what)

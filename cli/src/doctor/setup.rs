@@ -9,7 +9,7 @@ use supervisor::credentials::{Name, Store};
 use supervisor::error::Trouble;
 use supervisor::guard::{self, Directories};
 use supervisor::node::job::Mode;
-use supervisor::{explain, models};
+use supervisor::{AUTO_REPLY, explain, models};
 
 use super::checks::Check;
 use super::node::Asked;
@@ -17,7 +17,7 @@ use crate::arguments::Anet;
 
 /// Agent, service, model and key: as the running node found them, else as they are found here.
 pub(super) fn checks(anet: &Anet, node: Option<&Asked>) -> Vec<Check> {
-    if let Some(node) = node.filter(|node| node.sandbox.available) {
+    if let Some(node) = node.filter(|node| AUTO_REPLY && node.sandbox.available) {
         let what = format!("{}: the running node has all that it needs", node.status.auto_reply.agent);
         return vec![Check::good("agent", what)];
     }
@@ -25,6 +25,9 @@ pub(super) fn checks(anet: &Anet, node: Option<&Asked>) -> Vec<Check> {
         Ok(found) => found,
         Err(trouble) => return vec![Check::failed("config", trouble)],
     };
+    if !AUTO_REPLY {
+        return vec![Check::good("auto-reply", "left out of this build")];
+    }
     let reply = &config.auto_reply;
     let is_needed = match node {
         Some(node) => node.uses_sandbox(),

@@ -8,18 +8,16 @@ use ipc_proto::proxy::FromProxy;
 use ipc_proto::{ChannelError, Message, Received};
 
 use super::sandbox::Verdict;
-use super::turns::Work;
 use super::*;
 use crate::evidence;
 use crate::run::check_broker;
-use crate::run::one::Run;
 
 /// The longest list of processes, in bytes.
 const MAX_PROCESSES: usize = 4096;
 /// The longest file of a public key, in bytes.
 const MAX_KEY: u64 = 256;
 
-fn unexpected<M: Message>(message: &M) -> Fatal {
+pub(super) fn unexpected<M: Message>(message: &M) -> Fatal {
     ChannelError::unexpected(message, "no run of the node waits for it").into()
 }
 
@@ -67,16 +65,9 @@ impl Node {
             }
             return Ok(());
         }
-        match self.run_of(run) {
+        match self.desk.run(run) {
             Some(known) => known.hear_launcher(&message, descriptors),
             None => Err(unexpected(&message)),
-        }
-    }
-
-    fn run_of(&mut self, run: RunId) -> Option<&mut Run> {
-        match &mut self.turns.get_mut(&run)?.work {
-            Work::Run(run) => Some(run),
-            Work::Direct(_) => None,
         }
     }
 
@@ -94,10 +85,8 @@ impl Node {
             FromProxy::Hello { .. } => return Err(unexpected(&message)),
             FromProxy::Dialled(report) => {
                 // The broker's connections serve all of its runs: each that asks the model may have caused it.
-                for turn in self.turns.values_mut() {
-                    if let Work::Run(run) = &mut turn.work {
-                        run.dialled(report);
-                    }
+                for run in self.desk.runs() {
+                    run.dialled(report);
                 }
                 let body = json!({
                     "decision": report.decision, "reason": report.reason.as_str(), "addresses": report.addresses,
@@ -111,7 +100,7 @@ impl Node {
             | FromProxy::Recalled { run, .. }
             | FromProxy::Closed { run, .. } => *run,
         };
-        match self.run_of(run) {
+        match self.desk.run(run) {
             Some(known) => known.hear_proxy(&message),
             None => Err(unexpected(&message)),
         }
@@ -152,7 +141,7 @@ impl Node {
             | FromBroker::Answered { run, .. }
             | FromBroker::Closed { run, .. } => *run,
         };
-        match self.run_of(run) {
+        match self.desk.run(run) {
             Some(known) => known.hear_broker(&message, &descriptors),
             None => Err(unexpected(&message)),
         }
@@ -192,48 +181,6 @@ impl Node {
         }
     }
 
-    pub(super) fn hear_outside(&mut self) -> Result<(), Fatal> {
-        let Some(channel) = &self.outside else { return Ok(()) };
-        let message = match channel.try_receive()? {
-            Received::Message(message, _) => message,
-            Received::Empty => return Ok(()),
-            Received::Closed => return Err(Fatal::Gone("anet-outside")),
-        };
-        let run = match &message {
-            FromOutside::Hello if !self.told.outside_hello => {
-                self.told.outside_hello = true;
-                return self.ready_if_all_are();
-            }
-            FromOutside::Hello => return Err(unexpected(&message)),
-            FromOutside::Notified { event, well } => {
-                if !well {
-                    let line = format!("the notify command failed for event {event}");
-                    self.say(&line);
-                }
-                return Ok(());
-            }
-            FromOutside::Swept { removed, left } => {
-                if *left > 0 {
-                    let line =
-                        format!("{left} old direct work directories could not be removed ({removed} were)");
-                    self.say(&line);
-                }
-                return Ok(());
-            }
-            FromOutside::Failed { run, text } => {
-                let line = format!("{run}: the agent cannot be started outside of the sandbox: {text}");
-                let run = *run;
-                self.say(&line);
-                run
-            }
-            FromOutside::Started { run } | FromOutside::Exited { run, .. } => *run,
-        };
-        match self.turns.get_mut(&run).map(|turn| &mut turn.work) {
-            Some(Work::Direct(direct)) => direct.hear(&message),
-            Some(Work::Run(_)) | None => Err(unexpected(&message)),
-        }
-    }
-
     pub(super) fn hear_signals(&mut self) -> Result<(), Fatal> {
         while let Ok(Some(signal)) = self.signals.next() {
             if signal == Signal::SIGHUP {
@@ -256,11 +203,10 @@ impl Node {
     }
 
     /// All have said that they are confined and serve.
-    fn ready_if_all_are(&mut self) -> Result<(), Fatal> {
-        let Told { launcher_hello, proxy_hello, broker_hello, outside_hello, ready } = self.told;
-        let outside = outside_hello || self.outside.is_none();
+    pub(super) fn ready_if_all_are(&mut self) -> Result<(), Fatal> {
+        let Told { launcher_hello, proxy_hello, broker_hello, ready } = self.told;
         let broker = broker_hello || self.lines.broker.is_none();
-        if ready || !launcher_hello || !proxy_hello || !broker || !outside {
+        if ready || !launcher_hello || !proxy_hello || !broker || !self.desk.is_ready() {
             return Ok(());
         }
         self.told.ready = true;

@@ -1,7 +1,7 @@
 //! What a node's supervisor is started with: everything that the guard knows of the configuration and the host.
 
 use std::ffi::CString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ipc_proto::Aid;
 use ipc_proto::HostName;
@@ -72,6 +72,16 @@ pub struct NodeJob {
     pub zone: Option<String>,
     /// Known before the start.
     pub warnings: Vec<Trouble>,
+}
+
+impl NodeJob {
+    /// The directories that the node writes in: the inbox's only where there is one.
+    pub fn kept(&self) -> impl Iterator<Item = &Path> {
+        [Some(&self.evidence), crate::AUTO_REPLY.then_some(&self.inbox)]
+            .into_iter()
+            .flatten()
+            .map(PathBuf::as_path)
+    }
 }
 
 /// What may be done for whom.

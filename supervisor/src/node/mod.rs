@@ -5,23 +5,19 @@
 //! hears so; an admission and an end are on disk before anything follows from them.
 
 mod clients;
-mod concluding;
-mod direct;
+#[cfg_attr(not(feature = "auto-reply"), path = "desk/left_out.rs")]
+mod desk;
 mod hearing;
 pub mod job;
 mod requests;
 mod sandbox;
 mod saying;
 mod scanning;
-mod setup;
-mod starting;
 mod state;
 mod status;
 mod store;
-mod turns;
 mod waiting;
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -36,12 +32,11 @@ use ipc_proto::{Channel, Code, RunId};
 use serde_json::{Value, json};
 
 use self::clients::Clients;
+use self::desk::Desk;
 use self::sandbox::Sandbox;
 use self::store::Store;
-use self::turns::Turn;
 use crate::admission::Zone;
 use crate::error::{STATUS_FAILED, Trouble, one_line};
-use crate::record::Ended;
 use crate::run::{Fatal, Lines};
 
 pub use job::NodeJob;
@@ -90,7 +85,6 @@ struct Told {
     launcher_hello: bool,
     proxy_hello: bool,
     broker_hello: bool,
-    outside_hello: bool,
     ready: bool,
 }
 
@@ -99,7 +93,6 @@ struct Told {
 pub struct Node {
     job: NodeJob,
     lines: Rc<Lines>,
-    outside: Option<Rc<Channel<ToOutside, FromOutside>>>,
     guard: File,
     processes_from: Option<File>,
     probe_cache: File,
@@ -114,7 +107,7 @@ pub struct Node {
     store: Result<Store, Trouble>,
     zone: Zone,
     sandbox: Sandbox,
-    turns: BTreeMap<RunId, Turn>,
+    desk: Desk,
     told: Told,
     walls: Value,
     apart: bool,
@@ -128,10 +121,6 @@ pub struct Node {
     sweep_at: Instant,
     prune_at: Instant,
     store_again: Option<Instant>,
-    /// Tests that wait until the sandbox was tried.
-    tests: Vec<(clients::ClientId, Vec<u8>)>,
-    events: u64,
-    last_event: Option<String>,
     stopping: bool,
     /// What the node was started from is not what is there now.
     anew: bool,
@@ -152,7 +141,6 @@ impl Node {
         Node {
             job,
             lines: Rc::new(lines),
-            outside: outside.map(Rc::new),
             guard,
             processes_from: Some(processes),
             probe_cache,
@@ -165,7 +153,7 @@ impl Node {
             store,
             zone,
             sandbox,
-            turns: BTreeMap::new(),
+            desk: Desk::new(outside),
             told: Told::default(),
             walls: Value::Null,
             apart: true,
@@ -178,9 +166,6 @@ impl Node {
             sweep_at: began,
             prune_at: began,
             store_again,
-            tests: Vec::new(),
-            events: 0,
-            last_event: None,
             stopping: false,
             anew: false,
         }
@@ -221,7 +206,7 @@ impl Node {
 
     /// Nothing is under way any more, and nothing more shall be.
     fn leaves(&self) -> bool {
-        (self.stopping || self.anew) && self.turns.is_empty() && !self.sandbox.is_tried()
+        (self.stopping || self.anew) && self.desk.is_idle() && !self.sandbox.is_tried()
     }
 
     /// Ends all turns, and takes no more.
@@ -230,12 +215,7 @@ impl Node {
             return Ok(());
         }
         self.stopping = true;
-        // One whose agent has ended has its answer.
-        for turn in self.turns.values_mut().filter(|turn| !turn.is_ending()) {
-            turn.interrupted = true;
-            turn.end(Ended::Failed(Code::SandboxUnavailable))?;
-        }
-        Ok(())
+        self.desk.stop()
     }
 
     /// The last of a life: recorded, signed, and the guard told if another one is to follow.

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use ipc_proto::bulk;
 use serde_json::Value;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -55,31 +54,6 @@ impl Node {
         }
     }
 
-    /// An event for the operator's `notify` command, one JSON object.
-    pub(super) fn notify(&mut self, event: &str, mut body: Value) -> Result<(), Fatal> {
-        let Some(channel) = self.outside.as_ref().filter(|_| self.job.outside.notify) else { return Ok(()) };
-        if let Some(body) = body.as_object_mut() {
-            body.insert("event".to_owned(), Value::String(event.to_owned()));
-            body.insert("time".to_owned(), Value::String(crate::chain::rfc3339(SystemTime::now())));
-        }
-        let mut text = body.to_string();
-        text.push('\n');
-        let memory = confine::memory::sealed(c"anet-event", &[text.as_bytes()])
-            .map_err(|errno| Fatal::System { what: "memory for an event", errno })?;
-        self.events += 1;
-        Ok(channel.send(&ToOutside::Notify { event: self.events }, &[std::os::fd::AsFd::as_fd(&memory)])?)
-    }
-
-    /// The same, once in a row: what goes on being so is told when it begins.
-    pub(super) fn notify_once(&mut self, event: &str, of: &str, body: Value) -> Result<(), Fatal> {
-        let name = format!("{event} {of}");
-        if self.last_event.as_ref() == Some(&name) {
-            return Ok(());
-        }
-        self.last_event = Some(name);
-        self.notify(event, body)
-    }
-
     /// EVI-1: a checkpoint is signed where one is due.
     pub(super) fn sign_if_wanted(&mut self) -> Result<(), Fatal> {
         let (Ok(store), None, Some(channel)) = (&self.store, self.signs, &self.lines.broker) else {
@@ -92,16 +66,5 @@ impl Node {
         channel.send(&ipc_proto::broker::ToBroker::Sign { seq, hash }, &[])?;
         self.signs = Some(seq);
         Ok(())
-    }
-
-    /// A task in memory, as a client passes it.
-    pub(super) fn passed_task(descriptors: &[OwnedFd]) -> Result<Vec<u8>, Trouble> {
-        let memory = descriptors.first().ok_or_else(|| Trouble::new(Code::BadTask, "there is no task"))?;
-        let task: Vec<u8> = bulk::open(std::os::fd::AsFd::as_fd(memory))
-            .map_err(|error| Trouble::new(Code::BadTask, format!("{error}; use `anet submit`")))?;
-        if task.is_empty() || task.len() > ipc_proto::control::MAX_TASK || task.trim_ascii().is_empty() {
-            return Err(Trouble::new(Code::BadTask, crate::explain::sentence(Code::BadTask)));
-        }
-        Ok(task)
     }
 }

@@ -2,14 +2,11 @@
 
 use std::io::Write;
 
-use ipc_proto::control::{
-    AutoReply, Day, EvidenceState, PeerUsed, Running, Sandbox as SandboxState, Status, Used, Warning,
-};
+use ipc_proto::control::{Day, EvidenceState, PeerUsed, Sandbox as SandboxState, Status, Used, Warning};
 use ipc_proto::limits::LimitName;
 
 use super::*;
-use crate::chain::{at_unix_ms, rfc3339};
-use crate::config::{Backend, Trusted, Untrusted};
+use crate::chain::rfc3339;
 use crate::explain;
 
 impl Node {
@@ -24,26 +21,11 @@ impl Node {
             last_end: self.job.last_end.clone(),
             sandbox: self.sandbox_state(),
             processes: self.processes.clone(),
-            runs: self.running(),
-            queued: self.store.as_ref().ok().and_then(|store| store.inbox.queued_count().ok()).unwrap_or(0),
+            runs: self.desk.running(),
+            queued: self.store.as_ref().map_or(0, |store| desk::queued(&store.inbox)),
             day,
             egress_allow: policy.hosts.iter().map(|host| host.as_str().to_owned()).collect(),
-            auto_reply: AutoReply {
-                backend: match policy.backend {
-                    Backend::Exec => "exec".to_owned(),
-                    Backend::Openai => "openai".to_owned(),
-                },
-                agent: policy.agent.as_str().to_owned(),
-                trusted: match policy.trusted {
-                    Trusted::Off => "off".to_owned(),
-                    Trusted::Direct => "direct".to_owned(),
-                    Trusted::Sandbox => "sandbox".to_owned(),
-                },
-                untrusted: match policy.untrusted {
-                    Untrusted::Off => "off".to_owned(),
-                    Untrusted::Sandbox => "sandbox".to_owned(),
-                },
-            },
+            auto_reply: desk::auto_reply(policy),
             evidence: EvidenceState { records, signed },
             warnings: self.warnings(),
         }
@@ -65,20 +47,6 @@ impl Node {
             landlock_abi: self.landlock,
             checked: at.map(rfc3339),
         }
-    }
-
-    fn running(&self) -> Vec<Running> {
-        let running = self.turns.iter().map(|(run, turn)| {
-            let task = turn.task.as_ref();
-            Running {
-                run: run.to_string(),
-                interaction: task.map(|task| task.interaction.to_string()).unwrap_or_default(),
-                peer: task.map(|task| task.peer.clone()).unwrap_or_default(),
-                state: turn.state().to_owned(),
-                started: rfc3339(at_unix_ms(turn.started)),
-            }
-        });
-        running.collect()
     }
 
     fn day(&self) -> (u64, Option<u64>, Day) {

@@ -10,12 +10,12 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use ipc_proto::{Code, RunId};
 use serde_json::{Value, json};
 
+use super::desk::{self, Inbox};
 use super::job::NodeJob;
 use super::state::NodeState;
 use crate::error::Trouble;
 use crate::evidence::Evidence;
-use crate::inbox::{DATABASE, Inbox};
-use crate::run::Journal;
+use crate::run::{Fatal, Journal};
 
 /// Both.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Store {
     pub(super) evidence: Rc<RefCell<Evidence<NodeState>>>,
     pub(super) inbox: Inbox,
     /// The database and the directory of the evidence, as they were opened.
-    places: [(PathBuf, Option<(u64, u64)>); 2],
+    places: Vec<(PathBuf, Option<(u64, u64)>)>,
 }
 
 /// Which file it is, whatever it holds.
@@ -36,19 +36,30 @@ pub(super) fn unix_ms(at: SystemTime) -> u64 {
     u64::try_from(at.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Four bytes that nobody foresees.
+pub(super) fn chance() -> Result<[u8; 4], Fatal> {
+    let mut bytes = [0u8; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(4) => Ok(bytes),
+        Ok(_) => Err(Fatal::Late("the kernel gives no random numbers")),
+        Err(errno) => Err(Fatal::System { what: "random numbers", errno }),
+    }
+}
+
 impl Store {
     /// Opens both, and ends in each what the node's own end interrupted.
     ///
     /// # Errors
     /// [`Code::BadDatabase`], [`Code::BadEvidence`] or [`Code::StateUnusable`]; nothing is changed by a store that is refused.
     pub(super) fn open(job: &NodeJob, now: SystemTime) -> Result<Store, Trouble> {
-        let inbox = Inbox::open(&job.inbox).map_err(|error| error.trouble())?;
+        let inbox = desk::open(job)?;
         let (evidence, opened) = Evidence::open(&job.evidence, now).map_err(|error| error.trouble())?;
-        let places = [job.inbox.join(DATABASE), job.evidence.clone()].map(|path| {
+        let places = desk::database(job).into_iter().chain([job.evidence.clone()]);
+        let places = places.map(|path| {
             let known = identity(&path);
             (path, known)
         });
-        let mut store = Store { evidence: Rc::new(RefCell::new(evidence)), inbox, places };
+        let mut store = Store { evidence: Rc::new(RefCell::new(evidence)), inbox, places: places.collect() };
         store.begin(job, now, opened.torn.is_some())?;
         Ok(store)
     }
@@ -75,9 +86,8 @@ impl Store {
         }
         // Runs without an end, and ends whose answer was not kept.
         let mut interrupted: Vec<String> = evidence.state().open.keys().cloned().collect();
-        let refusal = crate::admission::sandbox_unavailable();
-        let running = self.inbox.interrupted(unix_ms(now), &refusal).map_err(|error| error.trouble())?;
-        interrupted.extend(running.into_iter().map(|(_, run)| run.to_string()));
+        let running = desk::interrupted(&mut self.inbox, unix_ms(now))?;
+        interrupted.extend(running.iter().map(RunId::to_string));
         interrupted.sort();
         interrupted.dedup();
         for run in interrupted {

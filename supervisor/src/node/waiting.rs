@@ -6,7 +6,6 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::clients::ClientId;
 use super::*;
-use crate::run::answer::Output;
 
 /// Who can have something to say; heard in this order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,11 +30,7 @@ impl Node {
                 Source::Proxy => self.hear_proxy()?,
                 Source::Broker => self.hear_broker()?,
                 Source::Outside => self.hear_outside()?,
-                Source::Output(run) => {
-                    if let Some(output) = self.turns.get_mut(&run).and_then(|turn| turn.output.as_mut()) {
-                        output.read();
-                    }
-                }
+                Source::Output(run) => self.desk.read(run),
                 Source::Signals => self.hear_signals()?,
                 Source::Processes => self.hear_processes(),
                 Source::Door => self.clients.accept(),
@@ -46,19 +41,16 @@ impl Node {
     }
 
     fn ready(&self, timeout: Option<Duration>) -> Result<Vec<Source>, Fatal> {
-        let outside = self.outside.as_ref().map(|outside| outside.as_fd());
         let fixed: [(Source, Option<BorrowedFd<'_>>); 7] = [
             (Source::Launcher, Some(self.lines.launcher.as_fd())),
             (Source::Proxy, Some(self.lines.proxy.as_fd())),
             (Source::Broker, self.lines.broker.as_ref().map(AsFd::as_fd)),
-            (Source::Outside, outside),
+            (Source::Outside, self.desk.outside()),
             (Source::Signals, Some(self.signals.as_fd())),
             (Source::Processes, self.processes_from.as_ref().map(AsFd::as_fd)),
             (Source::Door, self.clients.listener()),
         ];
-        let outputs = self.turns.iter().filter_map(|(run, turn)| {
-            Some((Source::Output(*run), turn.output.as_ref().and_then(Output::waits)?))
-        });
+        let outputs = self.desk.outputs().map(|(run, fd)| (Source::Output(run), fd));
         let clients = self.clients.descriptors().map(|(id, fd)| (Source::Client(id), fd));
         let fixed = fixed.into_iter().filter_map(|(source, fd)| Some((source, fd?)));
         let (sources, waits): (Vec<Source>, Vec<_>) = fixed.chain(outputs).chain(clients).unzip();
@@ -85,18 +77,15 @@ impl Node {
 
     fn next_deadline(&self) -> Option<Instant> {
         let due = self.store.as_ref().ok().and_then(|store| store.evidence.borrow().commit_due());
-        let turns = self.turns.values().filter_map(Turn::next_deadline);
-        let clocks =
-            [Some(self.scan_at), self.sandbox.deadline(), self.clients.deadline(), due, self.store_again];
-        turns.chain(clocks.into_iter().flatten()).min()
+        let (sandbox, clients) = (self.sandbox.deadline(), self.clients.deadline());
+        let clocks = [Some(self.scan_at), self.desk.next_deadline(), sandbox, clients, due, self.store_again];
+        clocks.into_iter().flatten().min()
     }
 
     fn look_at_clocks(&mut self) -> Result<(), Fatal> {
         let now = Instant::now();
         self.sandbox.look_at_clocks(now)?;
-        for turn in self.turns.values_mut() {
-            turn.look_at_clocks(now)?;
-        }
+        self.desk.look_at_clocks(now)?;
         self.clients.look_at_clocks(now);
         let due = self.store.as_ref().ok().and_then(|store| store.evidence.borrow().commit_due());
         if due.is_some_and(|due| due <= now) {

@@ -10,6 +10,7 @@ use super::super::bounds::{bounds, check_output_tokens, refuse_the_model_service
 use super::super::request::RunRequest;
 use super::super::{Directories, Work};
 use super::roots;
+use crate::AUTO_REPLY;
 use crate::config::{Agent, Backend, Config, Trusted, Untrusted};
 use crate::error::Trouble;
 use crate::explain;
@@ -124,7 +125,8 @@ pub(super) fn request(config: &Config) -> RunRequest {
     RunRequest {
         configuration: None,
         command: Vec::new(),
-        agent: Some(asked(auto_reply.agent)),
+        // Without auto-reply the sandbox is tried, and no agent is started in it.
+        agent: AUTO_REPLY.then(|| asked(auto_reply.agent)),
         work: Work::Fresh,
         read_write: Vec::new(),
         read_only: auto_reply.sandbox.read_only.clone(),

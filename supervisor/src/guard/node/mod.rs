@@ -13,6 +13,8 @@ mod keys;
 mod life;
 mod lock;
 pub mod log;
+#[cfg_attr(not(feature = "auto-reply"), path = "outside_left_out.rs")]
+mod outside;
 mod past;
 mod pause;
 mod prepare;

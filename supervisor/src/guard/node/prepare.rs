@@ -2,14 +2,12 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use ipc_proto::Code;
 use ipc_proto::broker::BrokerPlan;
-use ipc_proto::outside::Surroundings;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
@@ -19,21 +17,22 @@ use super::super::identity::{self, Identities};
 use super::super::model::Model;
 use super::super::open::{duplicate, new_run, open_null, operators};
 use super::super::probe::{self, Listeners};
-use super::super::programs::{self, BWRAP, c_path};
+use super::super::programs::{self, BWRAP};
 use super::super::{Directories, configuration};
 use super::DaemonRequest;
 use super::choices::Choices;
 use super::keys::Keys;
+use super::outside::Started;
 use super::past::Past;
 use super::socket::Control;
 use super::turn::{self, Facts};
+use crate::AUTO_REPLY;
 use crate::chain::hex;
-use crate::config::{Agent, Config};
+use crate::config::Config;
 use crate::error::Trouble;
 use crate::evidence;
 use crate::models;
-use crate::node::job::{Mode, NodeJob, Outside, ProbeSetup, Turn, Watched};
-use crate::outside::{DirectAgent, OutsidePlan};
+use crate::node::job::{Mode, NodeJob, ProbeSetup, Turn, Watched};
 
 /// Everything that starting takes.
 #[derive(Debug)]
@@ -51,15 +50,6 @@ pub(super) struct Prepared {
     /// Its public half, which the supervisor writes.
     pub(super) public_key: File,
     pub(super) outside: Option<Started>,
-}
-
-/// The process outside of the sandbox, if there is one.
-#[derive(Debug)]
-pub(super) struct Started {
-    pub(super) program: CString,
-    pub(super) plan: OutsidePlan,
-    /// The values of the variables that its plan names.
-    pub(super) keys: Vec<OwnedFd>,
 }
 
 impl Prepared {
@@ -119,10 +109,9 @@ pub(super) fn prepare(request: &DaemonRequest, past: &Past, keys: &Keys) -> Resu
     };
     watched.extend(turn::watched(&facts, turn.as_ref().ok()).into_iter().map(Watched::look));
     let mut warnings = Vec::new();
-    let direct = direct_agent(&facts, &choices, &turn, &mut warnings);
-    let outside = outside(&config, &choices, direct, keys)?;
+    let outside = Started::prepare(&facts, &choices, &turn, &mut warnings)?;
     if let Some(outside) = &outside {
-        watched.push(Watched::look(plain(&outside.program)));
+        watched.push(Watched::look(plain(outside.program())));
     }
     let mut policy = choices.policy;
     if let Ok(Turn { model: Some(model), .. }) = &turn {
@@ -144,10 +133,7 @@ pub(super) fn prepare(request: &DaemonRequest, past: &Past, keys: &Keys) -> Resu
         inbox: places.inbox,
         policy,
         turn,
-        outside: Outside {
-            direct: outside.as_ref().is_some_and(|outside| outside.plan.direct.is_some()),
-            notify: outside.as_ref().is_some_and(|outside| !outside.plan.notify.is_empty()),
-        },
+        outside: outside.as_ref().map(Started::offers).unwrap_or_default(),
         probe: ProbeSetup {
             plan: listeners.plan(probe::namespaces()?),
             key,
@@ -239,7 +225,11 @@ impl Places {
         Ok(Places {
             public_key: public_key(&evidence::key_file(&evidence))?,
             evidence,
-            inbox: directories.make_kept("inbox", identities.supervisor)?,
+            inbox: if AUTO_REPLY {
+                directories.make_kept("inbox", identities.supervisor)?
+            } else {
+                directories.state.join("inbox")
+            },
             sandboxed: directories.make_sandboxed(identities.run)?,
             signing: signing_key(&directories.state.join("evidence-key"))?,
         })
@@ -291,82 +281,6 @@ fn signing_key(path: &Path) -> Result<File, Trouble> {
             path.display()
         ),
     ))
-}
-
-/// The agent for trusted peers, where one runs outside of the sandbox. What is missing is a warning: the sandbox may do.
-fn direct_agent(
-    facts: &Facts<'_>,
-    choices: &Choices,
-    turn: &Result<Turn, Trouble>,
-    warnings: &mut Vec<Trouble>,
-) -> Option<DirectAgent> {
-    if !choices.direct {
-        return None;
-    }
-    let auto_reply = &facts.config.auto_reply;
-    let found = match (auto_reply.agent, turn) {
-        (Agent::Custom, _) => turn::check_command(auto_reply).map(|()| None),
-        (_, Ok(Turn { installed: Some(installed), .. })) => Ok(Some(installed.clone())),
-        (_, Ok(_) | Err(_)) => turn::find(facts).map(Some),
-    };
-    match found {
-        Ok(installed) => {
-            Some(DirectAgent { agent: auto_reply.agent, installed, command: auto_reply.command.clone() })
-        }
-        Err(trouble) => {
-            // The turn says it already where it is the same.
-            if turn.as_ref().err() != Some(&trouble) {
-                warnings.push(trouble);
-            }
-            None
-        }
-    }
-}
-
-/// What runs outside of the sandbox.
-fn outside(
-    config: &Config,
-    choices: &Choices,
-    direct: Option<DirectAgent>,
-    keys: &Keys,
-) -> Result<Option<Started>, Trouble> {
-    let words = &config.auto_reply.notify;
-    if direct.is_none() && words.is_empty() {
-        return Ok(None);
-    }
-    let word = |word: &String| {
-        CString::new(word.as_str())
-            .map_err(|_| Trouble::new(Code::BadConfig, "auto_reply.notify: a word with a NUL byte"))
-    };
-    // An agent of the operator's finds its key where the operator keeps it; nobody else has need of one.
-    let keys = if direct.is_some() { keys.all()? } else { Vec::new() };
-    let (names, keys): (Vec<CString>, Vec<OwnedFd>) = keys.into_iter().unzip();
-    let environment = own_environment();
-    let plan = OutsidePlan {
-        surroundings: Surroundings { root: c_path(&choices.direct_root)?, environment },
-        keys: names,
-        notify: words.iter().map(word).collect::<Result<_, _>>()?,
-        direct,
-    };
-    Ok(Some(Started { program: programs::find_outside()?, plan, keys }))
-}
-
-/// What the service manager says to the node alone.
-const OF_THE_NODE: [&str; 8] = [
-    "INVOCATION_ID",
-    "JOURNAL_STREAM",
-    "LISTEN_FDNAMES",
-    "LISTEN_FDS",
-    "LISTEN_PID",
-    "NOTIFY_SOCKET",
-    "WATCHDOG_PID",
-    "WATCHDOG_USEC",
-];
-
-/// The environment of whoever started the node, for their own programs, without keys.
-fn own_environment() -> Vec<CString> {
-    let theirs = std::env::vars_os().filter(|(name, _)| !OF_THE_NODE.iter().any(|own| name == own));
-    theirs.filter(|(name, _)| !is_key(name)).filter_map(|(name, value)| entry(name, value)).collect()
 }
 
 /// Whether the key of a known service is kept in a variable of this name.

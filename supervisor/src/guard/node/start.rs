@@ -17,11 +17,10 @@ use rustix::process::Pid;
 use super::super::ground::{BrokerEnds, channel, channel_errno, confirm, not_started, seal};
 use super::super::probe::Listeners;
 use super::super::watch::children;
-use super::prepare::{Prepared, Started};
+use super::prepare::Prepared;
 use super::socket::Name;
 use crate::error::Trouble;
 use crate::node::job::Mode;
-use crate::outside::KEYS;
 
 /// What the guard hears.
 pub(super) const HEARD: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
@@ -89,7 +88,7 @@ pub(super) fn start(mut prepared: Prepared) -> Result<(Processes, Kept), Trouble
     let key = prepared.model.as_mut().and_then(|model| model.key.take());
     let broker = prepared.ground.start_broker(&broker_ends, &plan, key, Some(&prepared.signing))?;
     let outside = match (&prepared.outside, outside_end) {
-        (Some(outside), Some(end)) => Some(start_outside(&prepared, outside, &end)?),
+        (Some(outside), Some(end)) => Some(outside.start(&prepared, &end)?),
         (Some(_) | None, Some(_) | None) => None,
     };
 
@@ -130,25 +129,6 @@ fn start_supervisor(prepared: &Prepared, wires: &Wires) -> Result<Starting, Trou
         ground.command(&ground.programs.supervisor, c"anet-supervisor", given, ground.identities.supervisor);
     command.argv.push(c"node".into());
     command.start().map_err(|error| not_started("anet-supervisor", &error))
-}
-
-/// What it starts is the operator's own and may do what the operator may: no_new_privs would hold for all of it.
-fn start_outside(prepared: &Prepared, outside: &Started, end: &OwnedFd) -> Result<Starting, Trouble> {
-    let plan = seal(&outside.plan)?;
-    let mut given = vec![
-        (end.as_fd(), descriptors::CHANNEL),
-        (prepared.log.as_fd(), descriptors::LOG),
-        (plan.as_fd(), descriptors::PLAN),
-    ];
-    given.extend(outside.keys.iter().map(AsFd::as_fd).zip(KEYS..));
-    // As a service it is no root's: it starts `notify` alone.
-    let identity = match prepared.job.mode {
-        Mode::User => None,
-        Mode::System => prepared.ground.identities.supervisor,
-    };
-    let mut command = prepared.ground.command(&outside.program, c"anet-outside", given, identity);
-    command.no_new_privs = prepared.job.mode == Mode::System;
-    command.start().map_err(|error| not_started("anet-outside", &error))
 }
 
 /// Tells the supervisor who they are, for `anet status`: the names without what all have in common.

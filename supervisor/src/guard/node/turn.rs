@@ -69,7 +69,10 @@ fn make(facts: &Facts<'_>) -> Result<(Turn, Option<Model>), Trouble> {
             programs::check_bwrap(facts.programs)?;
             (installed(asked, facts)?, model_of(asked, &request, facts)?)
         }
-        (None, Backend::Openai | Backend::Exec) => (None, None),
+        (None, Backend::Openai | Backend::Exec) => {
+            programs::check_bwrap(facts.programs)?;
+            (None, None)
+        }
     };
     refuse_the_model_service(&request, facts.config, model.as_ref()).map_err(|trouble| {
         Trouble::new(Code::BadConfig, format!("auto_reply.sandbox.egress_allow: {}", trouble.sentence))
@@ -212,7 +215,7 @@ pub(super) fn watched(facts: &Facts<'_>, turn: Option<&Turn>) -> Vec<PathBuf> {
 /// A PATH of more places is looked at up to here.
 const MAX_PLACES: usize = 64;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "auto-reply"))]
 mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;

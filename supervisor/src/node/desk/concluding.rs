@@ -4,20 +4,20 @@ use ipc_proto::control::{FromNode, Outcome, State};
 
 use super::clients::Waits;
 use super::store::unix_ms;
-use super::turns::{Conclusion, Turn, Work, log_line};
+use super::turns::{Conclusion, log_line};
 use super::*;
 use crate::inbox::Ending;
 use crate::run::one::Event;
 
 impl Node {
     /// Every turn that is over.
-    pub(super) fn conclude(&mut self) -> Result<(), Fatal> {
+    pub(in crate::node) fn conclude(&mut self) -> Result<(), Fatal> {
         self.take_events();
         self.end_abandoned_tests()?;
         let over: Vec<RunId> =
-            self.turns.iter().filter(|(_, turn)| turn.is_over()).map(|(run, _)| *run).collect();
+            self.desk.turns.iter().filter(|(_, turn)| turn.is_over()).map(|(run, _)| *run).collect();
         for run in over {
-            if let Some(turn) = self.turns.remove(&run) {
+            if let Some(turn) = self.desk.turns.remove(&run) {
                 self.conclude_turn(run, turn)?;
             }
             // A place is free.
@@ -29,8 +29,8 @@ impl Node {
     /// A test is for whoever asked for it: when the client is gone, it ends.
     fn end_abandoned_tests(&mut self) -> Result<(), Fatal> {
         let clients = &self.clients;
-        self.tests.retain(|(client, _)| clients.is_there(*client));
-        for (run, turn) in &mut self.turns {
+        self.desk.tests.retain(|(client, _)| clients.is_there(*client));
+        for (run, turn) in &mut self.desk.turns {
             if turn.task.is_none()
                 && !turn.interrupted
                 && clients.who_waits_for(&Waits::Test(*run)).is_empty()
@@ -45,7 +45,7 @@ impl Node {
     /// What the runs want of the node: only a test's steps.
     fn take_events(&mut self) {
         let mut steps = Vec::new();
-        for (id, turn) in &mut self.turns {
+        for (id, turn) in &mut self.desk.turns {
             let Work::Run(run) = &mut turn.work else { continue };
             while let Some(event) = run.next_event() {
                 let is_test = turn.task.is_none();

@@ -67,6 +67,14 @@ impl Turn {
         }
     }
 
+    /// The run of launcher, proxy and broker that it is.
+    pub(super) fn run(&mut self) -> Option<&mut Run> {
+        match &mut self.work {
+            Work::Run(run) => Some(run),
+            Work::Direct(_) => None,
+        }
+    }
+
     pub(super) fn is_over(&self) -> bool {
         match &self.work {
             Work::Run(run) => run.is_over(),

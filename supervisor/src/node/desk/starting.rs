@@ -7,22 +7,12 @@ use ipc_proto::{Aid, InteractionId, bulk};
 use super::direct::{self, Direct};
 use super::setup;
 use super::state::Counted;
-use super::store::unix_ms;
-use super::turns::{Streams, Task, Turn, Work};
+use super::store::{chance, unix_ms};
+use super::turns::{Streams, Task};
 use super::*;
 use crate::agents::MAX_OUTPUT;
 use crate::inbox::Way;
-use crate::run::one::{Parts, Run};
-
-/// Four bytes that nobody foresees.
-pub(super) fn chance() -> Result<[u8; 4], Fatal> {
-    let mut bytes = [0u8; 4];
-    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        Ok(4) => Ok(bytes),
-        Ok(_) => Err(Fatal::Late("the kernel gives no random numbers")),
-        Err(errno) => Err(Fatal::System { what: "random numbers", errno }),
-    }
-}
+use crate::run::one::Parts;
 
 /// What a turn is started with.
 #[derive(Debug)]
@@ -72,7 +62,7 @@ impl Node {
             Ok(turn) => turn,
             Err(trouble) => return Ok(Err(trouble)),
         };
-        self.turns.insert(run, Turn { task: Some(task), started, work, output, interrupted: false });
+        self.desk.turns.insert(run, Turn { task: Some(task), started, work, output, interrupted: false });
         Ok(Ok(()))
     }
 
@@ -97,7 +87,7 @@ impl Node {
             Ok(turn) => turn,
             Err(trouble) => return Ok(Err(trouble)),
         };
-        self.turns.insert(run, Turn { task: None, started, work, output, interrupted: false });
+        self.desk.turns.insert(run, Turn { task: None, started, work, output, interrupted: false });
         Ok(Ok(run))
     }
 
@@ -173,7 +163,7 @@ impl Node {
         origin: Value,
     ) -> Result<Option<(Work, Option<crate::run::answer::Output>)>, Fatal> {
         let (Some(channel), Ok(store)) =
-            (self.outside.as_ref().filter(|_| self.job.outside.direct), &self.store)
+            (self.desk.outside.as_ref().filter(|_| self.job.outside.direct), &self.store)
         else {
             return Ok(None);
         };
