@@ -126,10 +126,15 @@ impl<'a> Node<'a> {
 
     /// Starts the daemon and does not wait for it.
     pub fn spawn(&mut self) {
+        let log = File::options().create(true).append(true).open(self.log_file()).expect("a log");
+        self.spawn_logging_to(log);
+    }
+
+    /// Starts the daemon with this as its standard output and error, and does not wait for it.
+    pub fn spawn_logging_to(&mut self, log: File) {
         assert!(self.keeper.is_none(), "the daemon was started already");
         let mut args: Vec<OsString> = vec!["daemon".into()];
         args.extend(self.options.iter().cloned());
-        let log = File::options().create(true).append(true).open(self.log_file()).expect("a log");
         let call = self.environment.iter().fold(self.person.anet(args), |call, (n, v)| call.env(n, v));
         let mut command = call.command();
         command.stdin(Stdio::null());

@@ -28,6 +28,7 @@ mod node_direct;
 mod node_kill;
 mod node_load;
 mod node_model;
+mod node_pressure;
 mod node_sandbox;
 mod prb;
 mod programs;
