@@ -97,8 +97,19 @@ pub fn installed() -> &'static Installed {
     static INSTALLED: OnceLock<Installed> = OnceLock::new();
     INSTALLED.get_or_init(|| {
         let from = std::env::var_os("ANET_BIN_DIR").map_or_else(release_dir, PathBuf::from);
-        install(&from)
+        install(&from, &PROGRAMS)
     })
+}
+
+/// A build without auto-reply, from `ANET_LEFT_OUT_DIR`; none: the variable is not set.
+///
+/// # Panics
+/// When a program is missing, or there is the one that such a build does not have.
+pub fn left_out() -> Option<Installed> {
+    let from = PathBuf::from(std::env::var_os("ANET_LEFT_OUT_DIR")?);
+    let [programs @ .., (outside, _)] = &PROGRAMS;
+    assert!(!from.join(outside).exists(), "{outside} is no part of a build without auto-reply");
+    Some(install(&from, programs))
 }
 
 fn release_dir() -> PathBuf {
@@ -108,7 +119,7 @@ fn release_dir() -> PathBuf {
     own.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release"))
 }
 
-fn install(from: &Path) -> Installed {
+fn install(from: &Path, programs: &[(&str, u32)]) -> Installed {
     remove_what_dead_processes_left();
     let dir = tempfile::Builder::new()
         .prefix(&format!("anet-bin-{}-", std::process::id()))
@@ -125,7 +136,7 @@ fn install(from: &Path) -> Installed {
         copy_program(&source, &target);
         fs::set_permissions(&target, fs::Permissions::from_mode(mode)).expect("mode of a copied program");
     };
-    for (name, mode) in PROGRAMS {
+    for &(name, mode) in programs {
         place(from.join(name), name, mode);
     }
     for name in INSIDE {

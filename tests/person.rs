@@ -79,6 +79,11 @@ impl Person {
         person
     }
 
+    /// From now on the person starts the programs of another copy.
+    pub fn use_programs(&mut self, programs: &Installed) {
+        programs.dir().clone_into(&mut self.programs);
+    }
+
     /// Root or not.
     pub fn who(&self) -> Who {
         self.who
@@ -240,6 +245,12 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
+    /// It is the `anet` of another copy that is called.
+    pub fn by(mut self, programs: &Installed) -> Self {
+        self.program = programs.anet();
+        self
+    }
+
     /// Makes the call inside this network.
     pub fn within(mut self, net: &'a Internet) -> Self {
         self.net = Some(net);

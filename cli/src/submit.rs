@@ -150,7 +150,10 @@ fn answer_of(outcome: &Outcome) -> Result<&str, String> {
 
 /// Whether the node said no to the task, and not to us.
 fn is_refusal(code: Code) -> bool {
-    !matches!(code, Code::NoNode | Code::NotAllowed | Code::OtherVersion | Code::BadOption)
+    !matches!(
+        code,
+        Code::NoNode | Code::NotAllowed | Code::OtherVersion | Code::BadOption | Code::NoAutoReply
+    )
 }
 
 fn new_interaction() -> Result<InteractionId, Trouble> {

@@ -17,6 +17,7 @@ mod hostile;
 mod interactive;
 mod key;
 mod kill;
+mod left_out;
 mod limits;
 mod model;
 mod model_limits;

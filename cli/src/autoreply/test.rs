@@ -78,7 +78,15 @@ fn run(places: &Places, task: &Vec<u8>, mut step: impl FnMut(&str)) -> Result<Ou
 
 /// Whether the node said why a turn cannot be run, and not why it does not listen to us.
 fn is_verdict(code: Code) -> bool {
-    !matches!(code, Code::NoNode | Code::NotAllowed | Code::OtherVersion | Code::BadOption | Code::BadTask)
+    !matches!(
+        code,
+        Code::NoNode
+            | Code::NotAllowed
+            | Code::OtherVersion
+            | Code::BadOption
+            | Code::BadTask
+            | Code::NoAutoReply
+    )
 }
 
 #[cfg(test)]
