@@ -419,10 +419,8 @@ impl<'a> Node<'a> {
         let tree = processes::tree(keeper.id());
         processes::signal(keeper.id(), Signal::SIGKILL);
         let _ = keeper.wait();
-        for process in tree {
-            if process.pid != keeper.id() && still(&process) {
-                processes::signal(process.pid, Signal::SIGKILL);
-            }
+        for process in processes::still(&tree) {
+            processes::signal(process.pid, Signal::SIGKILL);
         }
         let seen = std::mem::take(&mut *self.seen.lock().expect("lock"));
         let ours = |p: &processes::Process| seen.contains(&p.pid) && p.name.starts_with("anet");
@@ -482,11 +480,6 @@ impl Drop for Node<'_> {
         }
         self.kill_all();
     }
-}
-
-/// The same process as before: its number was not given to another one.
-fn still(process: &processes::Process) -> bool {
-    processes::all().iter().any(|p| p.pid == process.pid && p.name == process.name)
 }
 
 /// The rows of `anet inbox --json`.

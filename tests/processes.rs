@@ -59,6 +59,12 @@ pub fn tree(root: u32) -> Vec<Process> {
     tree
 }
 
+/// Those of these that live on, whatever they do now.
+pub fn still(these: &[Process]) -> Vec<Process> {
+    let is_one = |p: &Process| these.iter().any(|one| one.pid == p.pid && one.name == p.name);
+    all().into_iter().filter(|p| !p.is_dead() && is_one(p)).collect()
+}
+
 /// Processes whose command line holds this text, other than the caller.
 pub fn with_argument(text: &str) -> Vec<Process> {
     let own = std::process::id();

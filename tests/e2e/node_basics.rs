@@ -592,8 +592,7 @@ fn it_stops_cleanly() {
             processes::signal(node.keeper(), signal);
             assert!(node.wait_ended().success(), "{signal:?}: {}", node.log());
             assert_eq!(processes::with_argument(&mark), [], "{signal:?}: SBX-5");
-            let left: Vec<_> =
-                processes::all().into_iter().filter(|p| tree.contains(p) && !p.is_dead()).collect();
+            let left = processes::still(&tree);
             assert_eq!(left, [], "{signal:?}");
             let sockets = walk(&person.path("runtime")).into_iter().filter(|p| p.is_file());
             assert_eq!(sockets.collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());

@@ -23,6 +23,8 @@ use crate::marker;
 const GONE: Duration = Duration::from_secs(5);
 /// What the issue of the promise is on a machine that does nothing else.
 const PROMISED: Duration = Duration::from_secs(1);
+/// After so many deaths a daemon is started anew: one whose node dies again and again waits longer each time.
+const LIVES: usize = 5;
 /// anet's processes of a node that has all of them.
 const ALL: [&str; 6] = ["guard", "supervisor", "launcher", "broker", "proxy", "outside"];
 
@@ -238,7 +240,7 @@ fn killing_the_keeper_ends_the_node() {
 fn killing_one_process_while_another_is_stopped_ends_the_run() {
     for who in Who::all() {
         let stage = Stage::new(*who);
-        let node = Node::serving(&stage.person, None, &configuration());
+        let mut node = Node::serving(&stage.person, None, &configuration());
         let mut pairs = Vec::new();
         for (number, stopped) in ALL.into_iter().chain(["keeper"]).enumerate() {
             let others: Vec<&str> = ALL.into_iter().filter(|name| *name != stopped).collect();
@@ -247,7 +249,11 @@ fn killing_one_process_while_another_is_stopped_ends_the_run() {
             pairs.extend(others.iter().cycle().skip(number).take(some).map(|killed| (stopped, *killed)));
         }
         let mut wrong = Vec::new();
-        for (stopped, killed) in pairs {
+        for (number, (stopped, killed)) in pairs.into_iter().enumerate() {
+            if number % LIVES == LIVES - 1 {
+                node.stop();
+                node.start();
+            }
             let mark = marker();
             let held = node.submit("p1", &hold(&mark));
             wait_held(&mark, &node);
@@ -273,57 +279,74 @@ fn killing_one_process_while_another_is_stopped_ends_the_run() {
     }
 }
 
+/// Tasks of many peers come all the time, and so many times a process dies.
+fn disturb(node: &Node, rounds: u32, random: &mut Random, acknowledged: &Mutex<BTreeMap<String, String>>) {
+    /// Also where the test fails: nobody waits for threads that never end.
+    struct AtTheEnd<'a>(&'a AtomicBool);
+    impl Drop for AtTheEnd<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let over = AtomicBool::new(false);
+    let mark = marker();
+    std::thread::scope(|scope| {
+        let _end = AtTheEnd(&over);
+        for thread in 0..2 {
+            let (over, mark) = (&over, &mark);
+            scope.spawn(move || {
+                for n in 0.. {
+                    if over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let peer = if n % 3 == 0 { "friend".to_owned() } else { format!("p{thread}-{}", n % 4) };
+                    let id = format!("t{thread}-{n}-{mark}");
+                    let words = format!("answer of {id}");
+                    let task = match n % 5 {
+                        0 => format!("echo {words}; sleep 0.05"),
+                        1 => format!("sleep 0.1; echo {words}"),
+                        _ => format!("echo {words}"),
+                    };
+                    let args = ["submit", "--peer", &peer, "--interaction", &id];
+                    let outcome = node.anet(args).stdin(task).timeout(Duration::from_secs(20)).attempt();
+                    if !outcome.timed_out() && outcome.code() == 0 {
+                        acknowledged.lock().expect("lock").insert(id, words);
+                    }
+                    // Not faster than the node runs them: the end of the test waits for all.
+                    std::thread::sleep(Duration::from_millis(60));
+                }
+            });
+        }
+        for round in 0..rounds {
+            let before = node.pids();
+            std::thread::sleep(Duration::from_micros(random.below(400_000)));
+            let name = ALL[usize::try_from(random.below(ALL.len() as u64)).expect("small")];
+            processes::signal(before[name], Signal::SIGKILL);
+            // Twice at once now and then.
+            if random.below(3) == 0 {
+                processes::signal(before[ALL[(round as usize) % ALL.len()]], Signal::SIGKILL);
+            }
+            wait_back(node, &before);
+        }
+    });
+}
+
 /// EVI-1, EVI-3, RUN-4: tasks of many peers come all the time, and processes die at random moments of submitting, starting,
 /// running and ending. What was acknowledged is there at the end, in a final state, with the answer of its own task.
 #[test]
 fn nothing_acknowledged_is_lost_whenever_something_dies() {
     for who in Who::all() {
         let stage = Stage::new(*who);
-        let node = Node::serving(&stage.person, None, &configuration());
-        let over = AtomicBool::new(false);
+        let mut node = Node::serving(&stage.person, None, &configuration());
         let acknowledged: Mutex<BTreeMap<String, String>> = Mutex::default();
-        let mark = marker();
         let mut random = Random(0x5eed_0000_0000_0003);
-        std::thread::scope(|scope| {
-            for thread in 0..2 {
-                let (node, over, acknowledged, mark) = (&node, &over, &acknowledged, &mark);
-                scope.spawn(move || {
-                    for n in 0.. {
-                        if over.load(Ordering::Relaxed) {
-                            break;
-                        }
-                        let peer =
-                            if n % 3 == 0 { "friend".to_owned() } else { format!("p{thread}-{}", n % 4) };
-                        let id = format!("t{thread}-{n}-{mark}");
-                        let words = format!("answer of {id}");
-                        let task = match n % 5 {
-                            0 => format!("echo {words}; sleep 0.05"),
-                            1 => format!("sleep 0.1; echo {words}"),
-                            _ => format!("echo {words}"),
-                        };
-                        let args = ["submit", "--peer", &peer, "--interaction", &id];
-                        let outcome = node.anet(args).stdin(task).timeout(Duration::from_secs(20)).attempt();
-                        if !outcome.timed_out() && outcome.code() == 0 {
-                            acknowledged.lock().expect("lock").insert(id, words);
-                        }
-                        // Not faster than the node runs them: the end of the test waits for all.
-                        std::thread::sleep(Duration::from_millis(60));
-                    }
-                });
-            }
-            for round in 0..rounds() {
-                let before = node.pids();
-                std::thread::sleep(Duration::from_micros(random.below(400_000)));
-                let name = ALL[usize::try_from(random.below(ALL.len() as u64)).expect("small")];
-                processes::signal(before[name], Signal::SIGKILL);
-                // Twice at once now and then.
-                if random.below(3) == 0 {
-                    processes::signal(before[ALL[(round as usize) % ALL.len()]], Signal::SIGKILL);
-                }
-                wait_back(&node, &before);
-            }
-            over.store(true, Ordering::Relaxed);
-        });
+        let mut left = rounds();
+        while left > 0 {
+            disturb(&node, left.min(LIVES as u32), &mut random, &acknowledged);
+            left = left.saturating_sub(LIVES as u32);
+            assert!(node.stop().success(), "{}", node.log());
+            node.start();
+        }
         let rows = node.wait_idle(Duration::from_secs(120));
         let acknowledged = acknowledged.into_inner().expect("lock");
         assert!(acknowledged.len() > rounds() as usize, "{}", acknowledged.len());
@@ -389,6 +412,9 @@ fn killing_anything_during_a_start_loses_nothing() {
             processes::signal(victim.pid, Signal::SIGKILL);
             if is_keeper {
                 assert_eq!(node.wait_ended().code(), None);
+                // What it kept ends with it; until then a node is there.
+                let alive = || processes::still(&tree);
+                assert_eq!(processes::wait_gone(GONE, alive), []);
                 node.start();
             } else {
                 node.wait_serving();

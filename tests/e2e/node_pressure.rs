@@ -63,8 +63,9 @@ fn a_removed_database_takes_no_task() {
         if refused.code() == 75 { Ok(()) } else { Err(format!("{refused}")) }
     });
     let status = node.status();
-    let warned = status["warnings"].as_array().expect("warnings").iter().any(|warning| {
-        warning["sentence"].as_str().is_some_and(|sentence| sentence.contains("inbox.db"))
-    });
+    let warned =
+        status["warnings"].as_array().expect("warnings").iter().any(|warning| {
+            warning["sentence"].as_str().is_some_and(|sentence| sentence.contains("inbox.db"))
+        });
     assert!(warned, "{status}");
 }
