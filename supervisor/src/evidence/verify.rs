@@ -139,7 +139,7 @@ struct Walk<'a, S> {
 }
 
 /// Hears each record and how far it is.
-type Each<'a> = dyn FnMut(&Record<'_>, &[u8], Progress) -> ControlFlow<()> + 'a;
+pub(super) type Each<'a> = dyn FnMut(&Record<'_>, &[u8], Progress) -> ControlFlow<()> + 'a;
 
 /// How a file ended.
 enum Ended {
@@ -177,7 +177,7 @@ pub fn walk<'a, S: State>(
     path: &Path,
     begin: Begin,
     trusted: Option<PublicKey>,
-    each: &'a mut (dyn FnMut(&Record<'_>, &[u8], Progress) -> ControlFlow<()> + 'a),
+    each: &'a mut Each<'a>,
 ) -> Result<Verified, Fault> {
     let walked = start::<S>(path, begin, trusted, each)?;
     let checker = &walked.checker;

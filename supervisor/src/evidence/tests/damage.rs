@@ -217,9 +217,9 @@ fn every_changed_byte_is_found() {
     let good = chain(4);
     for segment in 0..good.segments().len() {
         let text = fs::read(&good.segments()[segment]).unwrap();
-        for at in 0..text.len() {
-            check(&good, Damage::Byte { segment, at, to: text[at] ^ 1 });
-            check(&good, Damage::Byte { segment, at, to: text[at] ^ 0x80 });
+        for (at, byte) in text.iter().enumerate() {
+            check(&good, Damage::Byte { segment, at, to: byte ^ 1 });
+            check(&good, Damage::Byte { segment, at, to: byte ^ 0x80 });
         }
     }
 }
