@@ -412,21 +412,22 @@ impl<'a> Node<'a> {
         self.keeper.as_mut().is_none_or(|keeper| keeper.try_wait().expect("wait").is_some())
     }
 
-    /// SIGKILL to every process of the node, the keeper first so that nothing comes back.
+    /// SIGKILL to every process of the node, the keeper first so that nothing comes back; they are gone then.
     pub fn kill_all(&mut self) {
         let _ = self.try_status();
         let Some(mut keeper) = self.keeper.take() else { return };
         let tree = processes::tree(keeper.id());
+        let seen = std::mem::take(&mut *self.seen.lock().expect("lock"));
         processes::signal(keeper.id(), Signal::SIGKILL);
         let _ = keeper.wait();
-        for process in processes::still(&tree) {
+        let named = |p: &processes::Process| seen.contains(&p.pid) && p.name.starts_with("anet");
+        let mut ours: Vec<processes::Process> = processes::all().into_iter().filter(named).collect();
+        ours.extend(tree);
+        for process in processes::still(&ours) {
             processes::signal(process.pid, Signal::SIGKILL);
         }
-        let seen = std::mem::take(&mut *self.seen.lock().expect("lock"));
-        let ours = |p: &processes::Process| seen.contains(&p.pid) && p.name.starts_with("anet");
-        for process in processes::all().into_iter().filter(ours) {
-            processes::signal(process.pid, Signal::SIGKILL);
-        }
+        // One that does not go is the matter of whoever looks for it.
+        processes::wait_gone(Duration::from_secs(10), || processes::still(&ours));
     }
 
     /// The directory of a sandboxed run's work: FS-3.
@@ -479,6 +480,10 @@ impl Drop for Node<'_> {
             eprintln!("--- the daemon's log\n{}", self.log());
         }
         self.kill_all();
+        let log = self.log();
+        let raw = ["panicked at", "RUST_BACKTRACE", "Os {", "Error {", "Err("];
+        let raw = raw.iter().find(|raw| log.contains(**raw));
+        assert!(raw.is_none() || std::thread::panicking(), "USE-1: {raw:?} in the daemon's log:\n{log}");
     }
 }
 
