@@ -316,6 +316,14 @@ mod tests {
         assert!(Record::read(b"").is_none());
     }
 
+    /// EVI-2: objects and lists may be as deep as documented, and no deeper.
+    #[test]
+    fn depth_is_bounded() {
+        let deep = |levels| (1..levels).fold(json!({}), |inner, _| json!({ "a": inner }));
+        assert!(Record::read(line(&deep(127)).as_bytes()).is_some());
+        assert!(Record::read(line(&deep(128)).as_bytes()).is_none());
+    }
+
     /// EVI-3: nothing cut off a line leaves a line.
     #[test]
     fn a_part_of_a_line_is_none() {

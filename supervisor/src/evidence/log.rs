@@ -232,12 +232,13 @@ impl<S: State> Evidence<S> {
 
     /// Begins the next segment. One that cannot be made leaves the old one in use, until that is far too long.
     pub(super) fn rotate(&mut self) -> Result<(), EvidenceError> {
-        let signed = self.signed;
-        let (line, hash) =
-            match opening(self.next, self.last, &self.head, &self.state, self.key.as_ref(), signed) {
-                Ok(made) => made,
-                Err(error) => return self.postpone(error),
-            };
+        // A key that is known otherwise, but signed nothing yet, is none of the chain's.
+        let key = self.key.filter(|_| self.signed.is_some());
+        let made = opening(self.next, self.last, &self.head, &self.state, key.as_ref(), self.signed);
+        let (line, hash) = match made {
+            Ok(made) => made,
+            Err(error) => return self.postpone(error),
+        };
         let file = match segment::create(&self.directory, self.next, line.as_bytes()) {
             Ok(file) => file,
             Err(error) => {

@@ -235,3 +235,24 @@ fn its_own_records_are_checked() {
     });
     assert!(matches!(place.verify(), Err(Fault::Record { seq: 0, what: What::Placement, .. })));
 }
+
+/// EVI-2: a key that is known before anything was signed is expected, and is none of the chain's before it signed.
+#[test]
+fn a_key_may_be_known_before_it_signed() {
+    let (signer, other) = (Signer::new(1), Signer::new(2));
+    let place = Place::new();
+    drop(place.open(SMALL));
+    let open =
+        || Evidence::<Counts>::open_with(&place.directory, Some(signer.key()), time(0), SMALL).unwrap().0;
+    let mut evidence = open();
+    assert_eq!(evidence.key(), Some(signer.key()));
+    assert!(evidence.expect_key(&other.key()).is_err());
+    fill(&mut evidence, 20, None);
+    assert!(place.segments().len() > 1);
+    assert_eq!((place.verify().unwrap().signed, evidence.signed()), (None, None));
+    drop(evidence);
+    let mut evidence = open();
+    fill(&mut evidence, 20, Some(&signer));
+    write_key(&key_file(&place.directory), &signer.key()).unwrap();
+    assert!(place.verify().unwrap().signed.is_some());
+}

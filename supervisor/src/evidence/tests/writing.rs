@@ -130,6 +130,20 @@ fn a_second_writer_is_kept_out() {
     assert!(!place.open(WHOLE).1.fresh);
 }
 
+/// PRV-6: a node that starts while the one before is ending waits for it.
+#[test]
+fn a_start_waits_for_an_end() {
+    let place = Place::new();
+    let (evidence, _) = place.open(WHOLE);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            drop(evidence);
+        });
+        assert!(!place.open(WHOLE).1.fresh);
+    });
+}
+
 /// EVI-1: nothing that could not be read back is written.
 #[test]
 fn only_records_are_written() {
