@@ -1,5 +1,7 @@
 //! A crash at any point leaves a chain that verifies and goes on.
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn truncate(path: &Path, length: u64) {
@@ -213,4 +215,80 @@ fn what_does_not_hold_is_not_opened() {
         let records = place.verify().unwrap().records;
         fs::write(place.directory.join(segment::name(records)), b"").unwrap();
     });
+}
+
+/// What a node does between two crashes, and how much of what it did not commit the disk has.
+#[derive(Clone, Debug)]
+struct Life {
+    steps: Vec<Step>,
+    lost: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Append(u64),
+    Sync,
+    Sign,
+    AskCheckpoint,
+}
+
+fn life() -> impl Strategy<Value = Life> {
+    let step = prop_oneof![
+        6 => any::<u64>().prop_map(Step::Append),
+        3 => Just(Step::Sync),
+        2 => Just(Step::Sign),
+        1 => Just(Step::AskCheckpoint),
+    ];
+    (proptest::collection::vec(step, 0..40), any::<usize>()).prop_map(|(steps, lost)| Life { steps, lost })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// EVI-1, EVI-3, RUN-4: over any number of crashes, whatever was committed is there, the chain verifies, and the state is what
+    /// the records that are there make of it.
+    #[test]
+    fn what_was_committed_is_never_lost(lives in proptest::collection::vec(life(), 1..6)) {
+        let signer = Signer::new(1);
+        let place = Place::new();
+        let mut committed: Vec<(u64, String, Value)> = Vec::new();
+        for Life { steps, lost } in lives {
+            let (mut evidence, _) = place.open(SMALL);
+            // What was there at the start is committed by it.
+            let mut synced = read_all(&place.directory);
+            prop_assert!(synced.starts_with(&committed));
+            for step in steps {
+                match step {
+                    Step::Append(n) => drop(evidence.append(time(n % 1_000_000), "run.ended", &body(n)).unwrap()),
+                    Step::Sync => evidence.sync().unwrap(),
+                    Step::AskCheckpoint => evidence.ask_checkpoint(),
+                    Step::Sign => if let Some((seq, hash)) = evidence.wants_checkpoint() {
+                        evidence.checkpoint(time(0), seq, &signer.key(), &signer.sign(seq, &hash)).unwrap();
+                    },
+                }
+                if evidence.commit_due().is_none() {
+                    synced = read_all(&place.directory);
+                }
+            }
+            let state = evidence.state().clone();
+            let all = read_all(&place.directory);
+            let mut made = Counts::default();
+            for (_, kind, body) in all.iter().filter(|(_, kind, _)| ![OPENED, CHECKPOINT, TORN].contains(&kind.as_str())) {
+                made.apply(kind, body);
+            }
+            prop_assert_eq!(state, made);
+            drop(evidence);
+            // Of what was not committed the disk has a beginning.
+            let last = fs::read(place.last()).unwrap();
+            let uncommitted: usize = place.lines()[synced.len()..].iter().map(Vec::len).sum();
+            truncate(&place.last(), (last.len() - lost % (uncommitted + 1)) as u64);
+            place.verify().unwrap();
+            committed = synced;
+        }
+        let (evidence, _) = place.open(SMALL);
+        prop_assert!(read_all(&place.directory).starts_with(&committed));
+        drop(evidence);
+        let verified = place.verify().unwrap();
+        prop_assert_eq!((verified.tail, verified.compared), (None, verified.segments));
+    }
 }
