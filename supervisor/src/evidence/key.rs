@@ -1,8 +1,6 @@
 //! The public half of the key that checkpoints are signed with, as text.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use ipc_proto::broker::PublicKey;
@@ -38,7 +36,6 @@ pub fn key_file(directory: &Path) -> PathBuf {
 /// # Errors
 /// [`Fault::Unreadable`] or [`Fault::NoKey`].
 pub fn read_key(path: &Path) -> Result<Option<PublicKey>, Fault> {
-    use std::io::Read as _;
     let mut text = String::new();
     match segment::open(path).and_then(|file| file.take(MAX_FILE).read_to_string(&mut text)) {
         Ok(_) => {}
@@ -54,24 +51,10 @@ pub fn read_key(path: &Path) -> Result<Option<PublicKey>, Fault> {
     parse_key(&text).map(Some).ok_or_else(|| Fault::NoKey(path.to_owned()))
 }
 
-/// Writes the key into its file, whole or not at all; it is on disk when this returns.
-///
-/// # Errors
-/// When the directory or the file cannot be written.
-pub fn write_key(path: &Path, key: &PublicKey) -> io::Result<()> {
-    let new = path.with_extension("pub.new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&new)?;
-    file.write_all(format!("{}\n", key_text(key)).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    match path.parent() {
-        Some(directory) => fs::File::open(directory)?.sync_all(),
-        None => Ok(()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// EVI-2: a key reads back; no key and a wrong one are told apart.
@@ -81,8 +64,7 @@ mod tests {
         let path = key_file(&place.path().join("evidence"));
         assert_eq!(path, place.path().join("evidence.pub"));
         assert_eq!(read_key(&path).unwrap(), None);
-        write_key(&path, &[0xa5; 32]).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), format!("{}\n", "a5".repeat(32)));
+        fs::write(&path, format!("{}\n", key_text(&[0xa5; 32]))).unwrap();
         assert_eq!(read_key(&path).unwrap(), Some([0xa5; 32]));
         fs::write(&path, "\n").unwrap();
         assert_eq!(read_key(&path).unwrap(), None);

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 pub use error::EvidenceError;
 pub use fault::{CheckpointFault, Fault, OpeningFault, What};
-pub use key::{key_file, key_text, parse_key, read_key, write_key};
+pub use key::{key_file, key_text, parse_key, read_key};
 pub use log::Evidence;
 pub use open::{Opened, Torn};
 pub use verify::{Begin, KeySource, Progress, Tail, Verified, header, verify, walk};

@@ -61,6 +61,11 @@ impl Signer {
     }
 }
 
+/// As the node writes it down.
+fn write_key(path: &Path, key: &PublicKey) -> std::io::Result<()> {
+    fs::write(path, format!("{}\n", key_text(key)))
+}
+
 fn time(n: u64) -> SystemTime {
     at_unix_ms(1_700_000_000_000 + n)
 }
